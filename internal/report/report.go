@@ -9,11 +9,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"wgsteer/internal/exactjson"
 	"wgsteer/internal/peer"
 )
 
 // ErrPayload is wrapped by the errors for a payload that is not what its topic
-// promises. They never repeat the payload.
+// promises.
 var ErrPayload = errors.New("malformed payload")
 
 // The payloads of a worker's status.
@@ -115,28 +116,19 @@ func printable(host string) bool {
 // ParseData reads a data payload. Fields that it does not know are ignored.
 func ParseData(payload []byte) (Data, error) {
 	var d Data
-	if err := json.Unmarshal(payload, &d); err != nil {
-		return Data{}, fmt.Errorf("%w: %w", ErrPayload, reason(err))
+	err := exactjson.Unmarshal(payload,
+		exactjson.Field{Name: "ExternalAddress", Into: &d.ExternalAddress},
+		exactjson.Field{Name: "Port", Into: &d.Port},
+		exactjson.Field{Name: "PublicKey", Into: &d.PublicKey},
+		exactjson.Field{Name: "LinkAddress", Into: &d.LinkAddress},
+	)
+	if err != nil {
+		return Data{}, fmt.Errorf("%w: %w", ErrPayload, err)
 	}
 	if err := d.Check(); err != nil {
 		return Data{}, err
 	}
 	return d, nil
-}
-
-// reason is the JSON error without the input, which some of its texts quote.
-func reason(err error) error {
-	var wrongType *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &wrongType):
-		return fmt.Errorf("field %q has the wrong type", wrongType.Field)
-	case errors.As(err, &syntax):
-		return fmt.Errorf("not JSON, at byte %d", syntax.Offset)
-	case errors.Is(err, peer.ErrKey):
-		return peer.ErrKey
-	}
-	return errors.New("a field has a value that it cannot have")
 }
 
 // Format writes the data payload. It returns the error of Check.

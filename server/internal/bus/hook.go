@@ -1,0 +1,126 @@
+package bus
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	mqtt "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/packets"
+	"github.com/mochi-mqtt/server/v2/system"
+
+	"wgsteer/topics"
+)
+
+// hook is how the MQTT library calls the bus.
+type hook struct {
+	mqtt.HookBase
+	bus *Bus
+}
+
+// ID names the hook to the library.
+func (h *hook) ID() string { return "wgsteer" }
+
+// Provides lists the calls that the hook wants.
+func (h *hook) Provides(call byte) bool {
+	switch call {
+	case mqtt.OnConnectAuthenticate, mqtt.OnACLCheck, mqtt.OnSessionEstablish, mqtt.OnPublish,
+		mqtt.OnWillSent, mqtt.OnPublishDropped, mqtt.OnSysInfoTick:
+		return true
+	}
+	return false
+}
+
+// OnConnectAuthenticate checks the account of a client.
+func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
+	if h.bus.admits(pk.Connect.Username, pk.Connect.Password) {
+		return true
+	}
+	h.bus.rejected.addAccount(cl.ID)
+	return false
+}
+
+// OnACLCheck allows what the library asks for: whoever has the account may do all.
+func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return true }
+
+// OnSessionEstablish looks at the will of a client that may connect, before an older
+// session with the same client id is ended for it. The library would send a will
+// without asking anybody: one that could not be published is taken away here, and
+// one on a worker's status is the bus's own business.
+func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
+	will := &cl.Properties.Will
+	if atomic.LoadUint32(&will.Flag) == 0 || !topics.InScheme(will.TopicName) {
+		return
+	}
+	m, err := h.bus.read(will.TopicName, will.Payload)
+	if err == nil && m.topic.Kind == topics.Status && m.online {
+		err = errors.New("a will that says online")
+	}
+	switch {
+	case err != nil:
+		h.bus.rejected.add(m.topic, cl.ID, err)
+		atomic.StoreUint32(&will.Flag, 0)
+	case m.topic.Kind == topics.Status:
+		atomic.StoreUint32(&will.Flag, 0)
+		c := cl.Net.Conn.(*conn) // of our listener, the only one
+		c.session = h.bus.speak(m.topic.Worker)
+		c.onClose = func() { h.bus.end(c.session) }
+	case m.topic.Kind == topics.Key:
+		will.Retain = false
+	}
+}
+
+// OnPublish takes what a client publishes, before it is acknowledged.
+func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
+	if cl.Net.Inline {
+		return pk, nil // our own
+	}
+	var from *session
+	if c, ok := cl.Net.Conn.(*conn); ok {
+		from = c.session
+	}
+	if !h.bus.receive(from, cl.ID, pk.TopicName, pk.Payload, pk.FixedHeader.Qos) {
+		return pk, packets.CodeSuccessIgnore
+	}
+	if topic, err := topics.Parse(pk.TopicName); err == nil && topic.Kind == topics.Key {
+		// A retained key would come back to life at every subscription, for ever.
+		pk.FixedHeader.Retain = false
+	}
+	return pk, nil
+}
+
+// OnWillSent takes a will on a worker's data or connected peers, which the library
+// has published.
+func (h *hook) OnWillSent(cl *mqtt.Client, pk packets.Packet) {
+	if !topics.InScheme(pk.TopicName) {
+		return
+	}
+	m, err := h.bus.read(pk.TopicName, pk.Payload)
+	if err != nil || m.apply == nil {
+		return // was checked when the client connected, and is no report
+	}
+	h.bus.reports.Lock()
+	defer h.bus.reports.Unlock()
+	m.apply(h.bus.table)
+}
+
+// OnPublishDropped is called when a client does not read what it subscribed to. It
+// is disconnected: when it comes back, it knows that it has missed something.
+func (h *hook) OnPublishDropped(cl *mqtt.Client, _ packets.Packet) {
+	h.bus.metrics.dropped.Inc()
+	h.bus.log.Warn("MQTT client does not read fast enough and is disconnected", "client", cl.ID)
+	// Not cl.Stop: the caller may hold Bus.reports, which the end of a session takes.
+	// The client's own goroutine runs into the deadline instead.
+	_ = cl.Net.Conn.SetDeadline(time.Now())
+}
+
+// OnSysInfoTick finds messages that the library dropped without a call: those above
+// the limit of unacknowledged messages.
+func (h *hook) OnSysInfoTick(info *system.Info) {
+	dropped := atomic.LoadInt64(&info.InflightDropped)
+	if n := dropped - h.bus.inflightDropped; n > 0 {
+		h.bus.metrics.dropped.Add(float64(n))
+		h.bus.log.Warn("MQTT clients do not acknowledge what they are sent: messages were dropped", "messages", n)
+	}
+	h.bus.inflightDropped = dropped
+}

@@ -1,0 +1,92 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+
+	"wgsteer/internal/peer"
+	"wgsteer/internal/report"
+	"wgsteer/topics"
+)
+
+// message is a publish or a will, read and found right.
+type message struct {
+	topic   topics.Topic
+	payload []byte
+	// apply puts a report into the table. It is nil for a key.
+	apply func(Table)
+	// online is the status in a status report.
+	online bool
+}
+
+// errDomain is the reason to reject what is about a domain that is not configured.
+var errDomain = errors.New("domain is not configured")
+
+// read checks a topic of the mesh and what was published on it.
+func (b *Bus) read(topic string, payload []byte) (m message, err error) {
+	m.payload = payload
+	if m.topic, err = topics.Parse(topic); err != nil {
+		return message{}, err
+	}
+	t := m.topic
+	if t.Kind != topics.Status && !b.table.Knows(t.Domain) {
+		return message{topic: t}, fmt.Errorf("%w: %q", errDomain, t.Domain)
+	}
+	switch t.Kind {
+	case topics.Key:
+		_, err = peer.ParseKey(string(payload))
+	case topics.Status:
+		m.online, err = report.ParseStatus(payload)
+	case topics.Data:
+		var data report.Data
+		data, err = report.ParseData(payload)
+		m.apply = func(table Table) { table.SetData(t.Worker, t.Domain, data) }
+	case topics.ConnectedPeers:
+		var peers int
+		peers, err = report.ParsePeers(payload)
+		m.apply = func(table Table) { table.SetPeers(t.Worker, t.Domain, peers) }
+	}
+	if err != nil {
+		return message{topic: t}, err
+	}
+	return m, nil
+}
+
+// receive takes what a client published. It returns whether the library should go
+// on with it: reports are published from here.
+func (b *Bus) receive(from *session, client, topic string, payload []byte, qos byte) (forward bool) {
+	if !topics.InScheme(topic) {
+		return true
+	}
+	m, err := b.read(topic, payload)
+	if err != nil {
+		b.rejected.add(m.topic, client, err)
+		return false
+	}
+	if m.topic.Kind == topics.Key {
+		return true
+	}
+	b.reports.Lock()
+	defer b.reports.Unlock()
+	if m.topic.Kind == topics.Status {
+		if from.late(m.topic.Worker) {
+			return false
+		}
+		b.setStatus(m.topic.Worker, m.online, "it says so")
+	} else {
+		m.apply(b.table)
+	}
+	b.publish(m.topic, payload, qos)
+	return false
+}
+
+// publish publishes a report, retained. Bus.reports is held.
+func (b *Bus) publish(topic topics.Topic, payload []byte, qos byte) {
+	text, err := topic.Build()
+	if err == nil {
+		err = b.server.Publish(text, payload, true, qos)
+	}
+	if err != nil {
+		b.log.Error("report cannot be published", "topic", text, "error", err)
+	}
+}

@@ -1,0 +1,136 @@
+package exchange
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"wgsteer/internal/peer"
+	"wgsteer/server/internal/steering"
+	"wgsteer/server/internal/web"
+)
+
+// Workers is the weighting table.
+type Workers interface {
+	// Knows tells whether a domain is configured.
+	Knows(domain string) bool
+	// IsWorkerKey tells whether a key is that of a worker.
+	IsWorkerKey(key peer.Key) bool
+	// Assign picks the worker for a key. ok is false when no worker offers the domain.
+	Assign(domain string, key peer.Key) (a steering.Assignment, ok bool)
+	// Unserved returns the configured domains that no worker offers.
+	Unserved() []string
+}
+
+// Publisher sends keys to the workers of a domain.
+type Publisher interface {
+	PublishKey(domain string, key peer.Key) error
+}
+
+// Config is how nodes reach the API.
+type Config struct {
+	// Listen is a TCP address, host:port.
+	Listen string
+	// RateLimit is how many exchanges a source address may make per minute; 0 is no limit.
+	RateLimit int
+}
+
+// API answers the exchanges of nodes.
+type API struct {
+	*web.Server
+	workers   Workers
+	publisher Publisher
+	log       *slog.Logger
+	exchanges *prometheus.CounterVec
+}
+
+// New listens on the configured address. Requests are served by Run.
+func New(config Config, workers Workers, publisher Publisher, log *slog.Logger, registry prometheus.Registerer) (*API, error) {
+	a := &API{
+		workers: workers, publisher: publisher, log: log,
+		exchanges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "wgsteer_exchanges_total",
+			Help: "Exchanges by version of the API and by result: \"ok\", or why they were refused.",
+		}, []string{"version", "result"}),
+	}
+	registry.MustRegister(a.exchanges)
+	var err error
+	a.Server, err = web.Listen("HTTP server", config.Listen, a.routes(config.RateLimit), log)
+	return a, err
+}
+
+// routes are the paths of the API.
+func (a *API) routes(rateLimit int) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = a.refuse
+	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
+		a.log.Error("exchange failed", "path", c.Path(), "error", err, "stack", string(stack))
+		return err
+	}}))
+	limit := limitRate(rateLimit)
+	e.POST("/api/v1/wg/key/exchange", a.exchangeV1, limit)
+	e.POST("/api/v2/wg/key/exchange", a.exchangeV2, limit)
+	e.GET("/healthz", a.healthz)
+	e.GET("/readyz", a.readyz)
+	return e
+}
+
+// v1OK is the whole answer to a v1 exchange.
+const v1OK = `{"Message":"OK"}`
+
+func (a *API) exchangeV1(c echo.Context) error {
+	c.Set(versionKey, "v1")
+	if _, err := a.accept(c); err != nil {
+		return err
+	}
+	a.exchanges.WithLabelValues("v1", "ok").Inc()
+	return c.JSONBlob(http.StatusOK, []byte(v1OK))
+}
+
+// endpoint is how a v2 answer names the worker. The fields are the wire's.
+type endpoint struct {
+	Address    string
+	Port       string
+	AllowedIPs []string
+	PublicKey  string
+}
+
+func (a *API) exchangeV2(c echo.Context) error {
+	c.Set(versionKey, "v2")
+	req, err := a.accept(c)
+	if err != nil {
+		return err
+	}
+	assigned, ok := a.workers.Assign(req.domain, req.key)
+	if !ok {
+		return errNoWorker
+	}
+	a.exchanges.WithLabelValues("v2", "ok").Inc()
+	a.log.Debug("exchange", "domain", req.domain, "key", req.key, "worker", assigned.Worker)
+	data := assigned.Data
+	return answer(c, http.StatusOK, struct{ Endpoint endpoint }{endpoint{
+		Address:    data.ExternalAddress,
+		Port:       strconv.Itoa(int(data.Port)),
+		AllowedIPs: []string{data.LinkAddress.String()},
+		PublicKey:  data.PublicKey.String(),
+	}})
+}
+
+// accept reads an exchange and sends its key to the workers, also when none of them
+// is online.
+func (a *API) accept(c echo.Context) (request, error) {
+	req, err := readRequest(c.Request(), a.workers)
+	if err != nil {
+		return request{}, err
+	}
+	if err := a.publisher.PublishKey(req.domain, req.key); err != nil {
+		a.log.Error("exchange failed", "domain", req.domain, "key", req.key, "error", err)
+		return request{}, errors.New("the key could not be published")
+	}
+	return req, nil
+}
