@@ -11,7 +11,6 @@ import (
 	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
-	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"wgsteer/internal/peer"
@@ -96,17 +95,14 @@ func New(config Config, table Table, log *slog.Logger, registry prometheus.Regis
 	if err := b.server.AddHook(&hook{bus: b}, nil); err != nil {
 		return nil, fmt.Errorf("MQTT server: %w", err)
 	}
-	if err := b.server.AddListener(listeners.NewNet("tcp", b.listener)); err != nil {
+	if err := b.server.AddListener(b.listener); err != nil {
 		return nil, fmt.Errorf("MQTT server: %w", err)
 	}
 	return b, nil
 }
 
 // Addr is the address that the MQTT server listens on.
-func (b *Bus) Addr() net.Addr { return b.listener.Addr() }
-
-// stopGrace is how long clients get to take their DISCONNECT when the server stops.
-const stopGrace = time.Second
+func (b *Bus) Addr() net.Addr { return b.listener.tcp.Addr() }
 
 // Run serves connections until ctx is done and all clients are disconnected.
 func (b *Bus) Run(ctx context.Context) error {
@@ -115,16 +111,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 	b.log.Info("MQTT server listens", "address", b.Addr().String())
 	<-ctx.Done()
-	closed := make(chan error, 1)
-	go func() { closed <- b.server.Close() }()
-	select {
-	case err := <-closed:
-		return err
-	case <-time.After(stopGrace):
-	}
-	// Somebody is connected who never said who it is, or does not read.
-	b.listener.closeConnections()
-	return <-closed
+	return b.server.Close()
 }
 
 // PublishKey sends a node's key to all workers of the domain.

@@ -25,7 +25,7 @@ func (h *hook) ID() string { return "wgsteer" }
 func (h *hook) Provides(call byte) bool {
 	switch call {
 	case mqtt.OnConnectAuthenticate, mqtt.OnACLCheck, mqtt.OnSessionEstablish, mqtt.OnPublish,
-		mqtt.OnWillSent, mqtt.OnPublishDropped, mqtt.OnSysInfoTick:
+		mqtt.OnSubscribe, mqtt.OnUnsubscribe, mqtt.OnWillSent, mqtt.OnPublishDropped, mqtt.OnSysInfoTick:
 		return true
 	}
 	return false
@@ -43,11 +43,19 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 // OnACLCheck allows what the library asks for: whoever has the account may do all.
 func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return true }
 
-// OnSessionEstablish looks at the will of a client that may connect, before an older
-// session with the same client id is ended for it. The library would send a will
-// without asking anybody: one that could not be published is taken away here, and
-// one on a worker's status is the bus's own business.
+// OnSessionEstablish prepares the session of a client that may connect: its will is
+// looked at, then the session before it, of the same client id, is ended.
 func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
+	c := cl.Net.Conn.(*conn) // of our listener, the only one
+	// The will comes first: a worker whose session is replaced is not offline in between.
+	h.takeWill(cl, c)
+	h.bus.listener.follow(cl.ID, c)
+}
+
+// takeWill looks at a client's will, which the library would send without asking
+// anybody. One that could not be published is taken away, and one on a worker's
+// status is the bus's own business.
+func (h *hook) takeWill(cl *mqtt.Client, c *conn) {
 	will := &cl.Properties.Will
 	if atomic.LoadUint32(&will.Flag) == 0 || !topics.InScheme(will.TopicName) {
 		return
@@ -62,9 +70,8 @@ func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 		atomic.StoreUint32(&will.Flag, 0)
 	case m.topic.Kind == topics.Status:
 		atomic.StoreUint32(&will.Flag, 0)
-		c := cl.Net.Conn.(*conn) // of our listener, the only one
-		c.session = h.bus.speak(m.topic.Worker)
-		c.onClose = func() { h.bus.end(c.session) }
+		speaks := h.bus.speak(m.topic.Worker)
+		c.onEnd = func() { h.bus.end(speaks) }
 	case m.topic.Kind == topics.Key:
 		will.Retain = false
 	}
@@ -72,21 +79,41 @@ func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 
 // OnPublish takes what a client publishes, before it is acknowledged.
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
-	if cl.Net.Inline {
-		return pk, nil // our own
+	if cl.Net.Inline || !topics.InScheme(pk.TopicName) {
+		return pk, nil // our own, or nothing of ours
 	}
-	var from *session
-	if c, ok := cl.Net.Conn.(*conn); ok {
-		from = c.session
-	}
-	if !h.bus.receive(from, cl.ID, pk.TopicName, pk.Payload, pk.FixedHeader.Qos) {
+	if !h.bus.receive(cl.ID, pk.TopicName, pk.Payload, pk.FixedHeader.Qos) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	if topic, err := topics.Parse(pk.TopicName); err == nil && topic.Kind == topics.Key {
-		// A retained key would come back to life at every subscription, for ever.
-		pk.FixedHeader.Retain = false
-	}
+	// A retained key would come back to life at every subscription, for ever.
+	pk.FixedHeader.Retain = false
 	return pk, nil
+}
+
+// OnSubscribe lets the subscription have its packet identifier.
+func (h *hook) OnSubscribe(cl *mqtt.Client, pk packets.Packet) packets.Packet {
+	h.freeIdentifier(cl, pk.PacketID)
+	return pk
+}
+
+// OnUnsubscribe is like OnSubscribe.
+func (h *hook) OnUnsubscribe(cl *mqtt.Client, pk packets.Packet) packets.Packet {
+	h.freeIdentifier(cl, pk.PacketID)
+	return pk
+}
+
+// freeIdentifier forgets a message that waits for the client's acknowledgement under
+// a packet identifier that the client uses now. The two sides number independently
+// (MQTT 3.1.1, section 2.3.1), but the library keeps one table for both and would
+// refuse a subscription whose number meets that of a message under way. The message
+// itself has been sent; what is lost is that the library would send it again to a
+// session that is resumed.
+func (h *hook) freeIdentifier(cl *mqtt.Client, id uint16) {
+	inflight := cl.State.Inflight
+	if waiting, ok := inflight.Get(id); ok && waiting.FixedHeader.Type == packets.Publish && inflight.Delete(id) {
+		inflight.IncreaseSendQuota()
+		atomic.AddInt64(&h.bus.server.Info.Inflight, -1)
+	}
 }
 
 // OnWillSent takes a will on a worker's data or connected peers, which the library
@@ -109,8 +136,7 @@ func (h *hook) OnWillSent(cl *mqtt.Client, pk packets.Packet) {
 func (h *hook) OnPublishDropped(cl *mqtt.Client, _ packets.Packet) {
 	h.bus.metrics.dropped.Inc()
 	h.bus.log.Warn("MQTT client does not read fast enough and is disconnected", "client", cl.ID)
-	// Not cl.Stop: the caller may hold Bus.reports, which the end of a session takes.
-	// The client's own goroutine runs into the deadline instead.
+	// Its own goroutine runs into this, and ends the session as any other.
 	_ = cl.Net.Conn.SetDeadline(time.Now())
 }
 

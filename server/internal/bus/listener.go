@@ -6,21 +6,34 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
-// listener wraps a TCP listener for the MQTT library, which stops serving at the
-// first failed accept and does not tell when a connection is gone.
+// listener accepts connections for the MQTT library and knows what the library does
+// not tell: when it is completely done with one. Sessions of one client id follow
+// each other strictly because of that: the library alone lets the end of the old
+// session remove the new one, which is then connected and never sent anything.
 type listener struct {
-	net.Listener
+	tcp net.Listener
 	log *slog.Logger
 
-	mu   sync.Mutex
-	open map[*conn]struct{}
+	served sync.WaitGroup // connections that are being served
+	mu     sync.Mutex
+	open   map[*conn]struct{}
+	latest map[string]*conn // the connection that was last established, by client id
 }
 
 func newListener(tcp net.Listener, log *slog.Logger) *listener {
-	return &listener{Listener: tcp, log: log, open: make(map[*conn]struct{})}
+	return &listener{tcp: tcp, log: log, open: make(map[*conn]struct{}), latest: make(map[string]*conn)}
 }
+
+// The library asks for these.
+
+func (l *listener) ID() string              { return "tcp" }
+func (l *listener) Protocol() string        { return "tcp" }
+func (l *listener) Address() string         { return l.tcp.Addr().String() }
+func (l *listener) Init(*slog.Logger) error { return nil }
 
 const (
 	// acceptPause is how long to wait after a failed accept (no file descriptor is
@@ -29,14 +42,16 @@ const (
 	// connectWithin is how long a new connection has for its CONNECT packet. Then
 	// the library sets the deadlines, from the keepalive.
 	connectWithin = 10 * time.Second
+	// closeGrace is how long clients get to take their DISCONNECT when the server stops.
+	closeGrace = time.Second
 )
 
-// Accept returns the next connection. It fails only when the listener is closed.
-func (l *listener) Accept() (net.Conn, error) {
+// Serve has connections served until the listener is closed.
+func (l *listener) Serve(establish listeners.EstablishFn) {
 	for failed := false; ; {
-		tcp, err := l.Listener.Accept()
+		tcp, err := l.tcp.Accept()
 		if errors.Is(err, net.ErrClosed) {
-			return nil, err
+			return
 		}
 		if err != nil {
 			if !failed {
@@ -46,60 +61,74 @@ func (l *listener) Accept() (net.Conn, error) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		c := &conn{Conn: tcp, listener: l}
-		if err := c.SetDeadline(time.Now().Add(connectWithin)); err != nil {
-			c.Close()
-			continue
-		}
+		failed = false
+		c := &conn{Conn: tcp, done: make(chan struct{})}
 		l.mu.Lock()
 		l.open[c] = struct{}{}
 		l.mu.Unlock()
-		return c, nil
+		l.served.Go(func() {
+			defer l.finish(c)
+			if err := c.SetDeadline(time.Now().Add(connectWithin)); err == nil {
+				err = establish(l.ID(), c)
+				l.log.Debug("MQTT connection ended", "source", c.RemoteAddr().String(), "error", err)
+			}
+		})
 	}
 }
 
-func (l *listener) forget(c *conn) {
+// follow makes the connection the latest one of the client id. It ends the one
+// before and waits until nothing of it is left.
+func (l *listener) follow(client string, c *conn) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
+	before := l.latest[client]
+	c.client, l.latest[client] = client, c
+	l.mu.Unlock()
+	if before != nil {
+		before.Close()
+		<-before.done
+	}
 }
 
-// closeConnections closes every connection that is open.
-func (l *listener) closeConnections() {
+// finish forgets a connection that the library is done with.
+func (l *listener) finish(c *conn) {
+	c.Close()
 	l.mu.Lock()
-	open := make([]*conn, 0, len(l.open))
-	for c := range l.open {
-		open = append(open, c)
+	delete(l.open, c)
+	if l.latest[c.client] == c {
+		delete(l.latest, c.client)
 	}
 	l.mu.Unlock()
-	for _, c := range open {
-		c.Close()
+	if c.onEnd != nil {
+		c.onEnd()
 	}
+	close(c.done)
 }
 
-// conn is a client's connection. The library closes it when the session ends,
-// whatever ended it, which makes it the one sure sign of that.
-type conn struct {
-	net.Conn
-	listener *listener
-	closing  sync.Once
-
-	// session is set once, before the session is established, by the goroutine that
-	// establishes it.
-	session *session
-	// onClose is called when the connection is closed, if it is set. It is set like
-	// session.
-	onClose func()
-}
-
-// Close closes the connection and tells who waits for that.
-func (c *conn) Close() error {
-	err := c.Conn.Close()
-	c.closing.Do(func() {
-		c.listener.forget(c)
-		if c.onClose != nil {
-			c.onClose()
+// Close stops accepting, has the library disconnect its clients, and waits until all
+// connections are done with. Those that do not go are cut.
+func (l *listener) Close(disconnectClients listeners.CloseFn) {
+	if err := l.tcp.Close(); err != nil {
+		l.log.Error("MQTT listener cannot be closed", "error", err)
+	}
+	cut := time.AfterFunc(closeGrace, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for c := range l.open {
+			c.Close()
 		}
 	})
-	return err
+	defer cut.Stop()
+	disconnectClients(l.ID())
+	l.served.Wait()
+}
+
+// conn is a client's connection.
+type conn struct {
+	net.Conn
+	// client is the id of the client, once it is established.
+	client string
+	// onEnd is called when the session has ended, if it is set.
+	onEnd func()
+	// done is closed when the library is done with the connection.
+	done chan struct{}
 }

@@ -52,12 +52,9 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 	return m, nil
 }
 
-// receive takes what a client published. It returns whether the library should go
-// on with it: reports are published from here.
-func (b *Bus) receive(from *session, client, topic string, payload []byte, qos byte) (forward bool) {
-	if !topics.InScheme(topic) {
-		return true
-	}
+// receive takes what a client published on a topic of the mesh. It returns whether
+// the library should pass it on: keys only. Reports are published from here.
+func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bool) {
 	m, err := b.read(topic, payload)
 	if err != nil {
 		b.rejected.add(m.topic, client, err)
@@ -69,9 +66,6 @@ func (b *Bus) receive(from *session, client, topic string, payload []byte, qos b
 	b.reports.Lock()
 	defer b.reports.Unlock()
 	if m.topic.Kind == topics.Status {
-		if from.late(m.topic.Worker) {
-			return false
-		}
 		b.setStatus(m.topic.Worker, m.online, "it says so")
 	} else {
 		m.apply(b.table)

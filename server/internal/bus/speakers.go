@@ -15,10 +15,7 @@ import (
 // until the next one.
 
 // session is a client's session that speaks for a worker.
-type session struct {
-	worker string
-	ended  bool // guarded by Bus.reports
-}
+type session struct{ worker string }
 
 // speak makes a new session the one that speaks for the worker.
 func (b *Bus) speak(worker string) *session {
@@ -29,11 +26,11 @@ func (b *Bus) speak(worker string) *session {
 	return s
 }
 
-// end ends a session, and takes its worker offline unless a later one speaks for it.
+// end takes the worker of a session that has ended offline, unless a later session
+// speaks for it.
 func (b *Bus) end(s *session) {
 	b.reports.Lock()
 	defer b.reports.Unlock()
-	s.ended = true
 	if b.speakers[s.worker] != s {
 		return
 	}
@@ -41,12 +38,6 @@ func (b *Bus) end(s *session) {
 	if b.setStatus(s.worker, false, "its session ended") {
 		b.publish(topics.Topic{Kind: topics.Status, Worker: s.worker}, []byte(report.Offline), 1)
 	}
-}
-
-// late tells whether a status comes from a session that has ended: what was on its
-// way then no longer holds.
-func (s *session) late(worker string) bool {
-	return s != nil && s.ended && s.worker == worker
 }
 
 // setStatus records a worker's status, and logs it if it is news. Bus.reports is held.
