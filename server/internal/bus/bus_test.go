@@ -260,6 +260,33 @@ func TestATakeoverKeepsTheWorkerOnline(t *testing.T) {
 	}
 }
 
+// An agent that is restarted is back within milliseconds, while the server is still
+// busy with the end of its last session.
+func TestAClientThatIsBackAtOnceGetsItsKeys(t *testing.T) {
+	s := start(t, bus.Config{})
+	before := connect(t, s.options("gw1"))
+	for n := range 300 {
+		got := make(chan struct{}, 1)
+		gone := make(chan struct{})
+		go func() {
+			before.Disconnect(0)
+			close(gone)
+		}()
+		client := connect(t, s.options("gw1"))
+		done(t, client.Subscribe("wireguard/ff_a/all", 1, func(mqtt.Client, mqtt.Message) { got <- struct{}{} }))
+		if err := s.PublishKey("ff_a", peer.Key{1}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-got:
+		case <-time.After(5 * time.Second):
+			t.Fatalf("no key after %d reconnects", n+1)
+		}
+		<-gone
+		before = client
+	}
+}
+
 func TestALateWillOfAReplacedSessionChangesNothing(t *testing.T) {
 	s := start(t, bus.Config{})
 	old, cutOld := cut(t, s.worker("gw1-old", "gw1"))

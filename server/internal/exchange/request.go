@@ -46,9 +46,6 @@ var (
 // readRequest reads an exchange, whatever its Content-Type says: nodes send JSON as
 // a form. Fields that it does not know are ignored.
 func readRequest(r *http.Request, workers Workers) (request, error) {
-	if r.ContentLength > maxBody {
-		return request{}, errTooLarge
-	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
 		return request{}, errBody

@@ -188,6 +188,23 @@ func TestAKeyCountsOnceHoweverOftenItAsks(t *testing.T) {
 	}
 }
 
+func TestAKeyThatMovesLeavesNothingBehind(t *testing.T) {
+	table := table(nil)
+	bring(table, "gw1", 1, map[string]int{"a": 0, "b": 0})
+	bring(table, "gw0", 2, map[string]int{"a": 1})
+	if got := send(t, table, "a", 1); got != "gw1" {
+		t.Fatalf("sent to %s, want gw1", got)
+	}
+	table.SetPeers("gw1", "b", 50)
+	if got := send(t, table, "a", 1); got != "gw0" {
+		t.Fatalf("sent to %s, want gw0", got)
+	}
+	table.SetPeers("gw1", "b", 1)
+	if got := send(t, table, "a", 2); got != "gw1" {
+		t.Errorf("sent to %s, want gw1: it has one peer, gw0 two", got)
+	}
+}
+
 func TestAssignmentsOfAWorkerThatWentOfflineAreDropped(t *testing.T) {
 	table := table(nil)
 	bring(table, "gw1", 1, map[string]int{"a": 0})
