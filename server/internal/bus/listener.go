@@ -18,14 +18,18 @@ type listener struct {
 	tcp net.Listener
 	log *slog.Logger
 
-	served sync.WaitGroup // connections that are being served
-	mu     sync.Mutex
-	open   map[*conn]struct{}
-	latest map[string]*conn // the connection that was last established, by client id
+	accepted chan struct{}  // closed when no further connection is accepted
+	served   sync.WaitGroup // connections that are being served
+	mu       sync.Mutex
+	open     map[*conn]struct{}
+	latest   map[string]*conn // the connection that was last established, by client id
 }
 
 func newListener(tcp net.Listener, log *slog.Logger) *listener {
-	return &listener{tcp: tcp, log: log, open: make(map[*conn]struct{}), latest: make(map[string]*conn)}
+	return &listener{
+		tcp: tcp, log: log, accepted: make(chan struct{}),
+		open: make(map[*conn]struct{}), latest: make(map[string]*conn),
+	}
 }
 
 // The library asks for these.
@@ -48,6 +52,7 @@ const (
 
 // Serve has connections served until the listener is closed.
 func (l *listener) Serve(establish listeners.EstablishFn) {
+	defer close(l.accepted)
 	for failed := false; ; {
 		tcp, err := l.tcp.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -110,6 +115,7 @@ func (l *listener) Close(disconnectClients listeners.CloseFn) {
 	if err := l.tcp.Close(); err != nil {
 		l.log.Error("MQTT listener cannot be closed", "error", err)
 	}
+	<-l.accepted
 	cut := time.AfterFunc(closeGrace, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
