@@ -150,7 +150,7 @@ func (l *Lab) Close() error {
 	err := stopAll(programs)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	err = errors.Join(err, remove(ctx, l.name))
+	err = errors.Join(err, l.removeAlone(ctx))
 	for _, p := range programs {
 		if p.daemon {
 			err = errors.Join(err, p.Kill())
@@ -160,6 +160,17 @@ func (l *Lab) Close() error {
 		return fmt.Errorf("close lab %s: %w", l.name, err)
 	}
 	return nil
+}
+
+// removeAlone removes what the lab made while nobody looks for leftovers, who would
+// find half of it.
+func (l *Lab) removeAlone(ctx context.Context) error {
+	done, err := lockAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return remove(ctx, l.name)
 }
 
 // stopAll stops the programs at the same time, and returns what went wrong with them

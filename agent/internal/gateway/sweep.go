@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"time"
+
+	"wgsteer/internal/config"
+)
+
+// sweep removes the peers of ours that are stale.
+func (d *domain) sweep(now time.Time) {
+	links, device, usable := d.look(now)
+	if !usable {
+		d.forget(now)
+		return
+	}
+	var todo plan
+	for _, p := range device.Peers {
+		address, ours := p.ours()
+		w, known := d.desired[p.Key]
+		if !ours || !known || !stale(p, w, d.agent, now) {
+			continue
+		}
+		delete(d.desired, p.Key)
+		todo.oldEntries = append(todo.oldEntries, Entry{To: address, Via: links.WireGuard})
+		// Whose protocol number the route has does not matter: wgkex, which may have made
+		// it, uses another one.
+		todo.oldRoutes = append(todo.oldRoutes, Route{To: address})
+		todo.oldPeers = append(todo.oldPeers, p.Key)
+	}
+	if todo.empty() {
+		return
+	}
+	if !d.execute(todo, links) {
+		d.due.reconcileBy(now.Add(minRetry))
+	}
+	d.log.Info("removed stale peers", "peers", len(todo.oldPeers), "left", len(d.desired))
+}
+
+// stale tells whether the peer has been unused for so long that its node is gone. One
+// whose node asked within unused_after is not: that node is about to connect, however
+// old its last handshake.
+func stale(p Peer, w want, agent config.Agent, now time.Time) bool {
+	switch {
+	case now.Sub(w.received) <= agent.UnusedAfter:
+		return false
+	case p.LastHandshake.IsZero():
+		return now.Sub(w.added) > agent.UnusedAfter
+	}
+	return now.Sub(p.LastHandshake) >= agent.StaleAfter
+}
+
+// forget drops keys of a domain whose interfaces are missing, so that the keys of one
+// that is configured here but never set up do not pile up. An interface that is back
+// within stale_after gets all its peers back.
+func (d *domain) forget(now time.Time) {
+	old := func(t time.Time) bool { return now.Sub(t) >= d.agent.StaleAfter }
+	for key, w := range d.desired {
+		if old(d.state.usableAt) && old(w.added) && old(w.received) {
+			delete(d.desired, key)
+		}
+	}
+}
