@@ -21,6 +21,7 @@ import (
 	"wgsteer/internal/peer"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
+	"wgsteer/server/internal/keys"
 	"wgsteer/server/internal/steering"
 )
 
@@ -39,12 +40,16 @@ const (
 func BenchmarkExchange(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
 	registry := prometheus.NewRegistry()
-	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 })
-	mqttServer, err := bus.New(bus.Config{Listen: "127.0.0.1:0"}, table, log, registry)
+	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
+	store, err := keys.New(time.Hour, nil, time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
-	api, err := exchange.New(exchange.Config{Listen: "127.0.0.1:0"}, table, mqttServer, log, registry)
+	mqttServer, err := bus.New(bus.Config{Listen: "127.0.0.1:0", Domains: []string{"ff_a"}}, table, store, nil, log, registry)
+	if err != nil {
+		b.Fatal(err)
+	}
+	api, err := exchange.New(exchange.Config{Listen: "127.0.0.1:0"}, table, store, mqttServer, log, registry)
 	if err != nil {
 		b.Fatal(err)
 	}

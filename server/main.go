@@ -3,24 +3,14 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/alecthomas/kong"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"golang.org/x/sync/errgroup"
 
 	"wgsteer/internal/command"
 	"wgsteer/internal/config"
-	"wgsteer/server/internal/admin"
-	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
-	"wgsteer/server/internal/steering"
-	"wgsteer/server/internal/web"
 )
 
 // cli is the command line.
@@ -57,50 +47,4 @@ func health(program command.Program, flags command.Flags) int {
 	}
 	fmt.Println("healthy")
 	return 0
-}
-
-// run is the server, until ctx is done.
-func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	domains := make([]string, len(cfg.Domains))
-	for i, domain := range cfg.Domains {
-		domains[i] = domain.Name
-	}
-	table := steering.NewTable(domains, cfg.Weight)
-	mqtt, err := bus.New(bus.Config{
-		Listen: cfg.Server.MQTTListen, Username: cfg.MQTT.Username, Password: cfg.MQTT.Password,
-	}, table, log, registry)
-	if err != nil {
-		return err
-	}
-	api, err := exchange.New(exchange.Config{
-		Listen: cfg.Server.HTTPListen, RateLimit: cfg.Server.RateLimit,
-	}, table, mqtt, log, registry)
-	if err != nil {
-		return err
-	}
-
-	servers := []*web.Server{api.Server}
-	if cfg.Server.AdminListen != "" {
-		metrics, err := admin.New(cfg.Server.AdminListen, log, registry)
-		if err != nil {
-			return err
-		}
-		servers = append(servers, metrics)
-	}
-
-	// Exchanges that are under way still need the MQTT server: it stops last.
-	mqttCtx, stopMQTT := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopMQTT()
-	mqttStopped := make(chan error, 1)
-	group, ctx := errgroup.WithContext(ctx)
-	go func() { mqttStopped <- mqtt.Run(mqttCtx) }()
-	for _, server := range servers {
-		group.Go(func() error { return server.Run(ctx) })
-	}
-	err = group.Wait()
-	stopMQTT()
-	return errors.Join(err, <-mqttStopped)
 }

@@ -1,10 +1,11 @@
 // Package topics is the MQTT topic scheme of the mesh: it builds and parses every
 // topic that servers and workers use, and is the only place that knows one.
 //
-// The scheme is that of wgkex:
+// The scheme is that of wgkex, and one topic of wgsteer's own at the end:
 //
 //	wireguard/{domain}/{worker}                          a node's key, to the worker, or to All
 //	wireguard-metrics/{domain}/{worker}/connected_peers  a worker's connected peers
 //	wireguard-worker/{worker}/status                     a worker is online or offline
 //	wireguard-worker/{worker}/{domain}/data              how nodes reach a worker
+//	wgsteer/{domain}/{worker}/handshakes                 keys that a worker has seen handshakes of
 package topics

@@ -26,9 +26,13 @@ const (
 	Status
 	// Data carries how nodes reach a worker in a domain.
 	Data
+	// Handshakes carries keys in a domain that a worker has seen handshakes of.
+	Handshakes
 )
 
-var kindNames = [...]string{Key: "key", ConnectedPeers: "connected_peers", Status: "status", Data: "data"}
+var kindNames = [...]string{
+	Key: "key", ConnectedPeers: "connected_peers", Status: "status", Data: "data", Handshakes: "handshakes",
+}
 
 // String returns the kind as logs and metrics name it.
 func (k Kind) String() string {
@@ -50,10 +54,12 @@ const (
 	keyRoot     = "wireguard"
 	metricsRoot = "wireguard-metrics"
 	workerRoot  = "wireguard-worker"
+	ownRoot     = "wgsteer"
 
-	peersLeaf  = "connected_peers"
-	statusLeaf = "status"
-	dataLeaf   = "data"
+	peersLeaf      = "connected_peers"
+	statusLeaf     = "status"
+	dataLeaf       = "data"
+	handshakesLeaf = "handshakes"
 )
 
 var (
@@ -124,6 +130,8 @@ func (t Topic) Build() (string, error) {
 		parts = []string{workerRoot, t.Worker, statusLeaf}
 	case Data:
 		parts = []string{workerRoot, t.Worker, t.Domain, dataLeaf}
+	case Handshakes:
+		parts = []string{ownRoot, t.Domain, t.Worker, handshakesLeaf}
 	default:
 		return "", fmt.Errorf("build %v topic: %w", t.Kind, ErrUnknown)
 	}
@@ -159,6 +167,8 @@ func match(topic string) (Topic, bool) {
 		return Topic{Kind: Status, Worker: part[1]}, true
 	case len(part) == 4 && part[0] == workerRoot && part[3] == dataLeaf:
 		return Topic{Kind: Data, Domain: part[2], Worker: part[1]}, true
+	case len(part) == 4 && part[0] == ownRoot && part[3] == handshakesLeaf:
+		return Topic{Kind: Handshakes, Domain: part[1], Worker: part[2]}, true
 	}
 	return Topic{}, false
 }
@@ -167,5 +177,31 @@ func match(topic string) (Topic, bool) {
 // everything that does not parse is a mistake.
 func InScheme(topic string) bool {
 	root, _, _ := strings.Cut(topic, "/")
-	return root == keyRoot || root == metricsRoot || root == workerRoot
+	return root == keyRoot || root == metricsRoot || root == workerRoot || root == ownRoot
+}
+
+// KeyFilter returns the worker in whose Key topics of the domain a subscription to the
+// filter is interested: a name, All, or "" for every one. ok is false when the filter
+// matches none of them.
+func KeyFilter(filter, domain string) (worker string, ok bool) {
+	want := []string{keyRoot, domain, ""}
+	part := strings.Split(filter, "/")
+	for i, level := range want {
+		switch {
+		case i >= len(part):
+			return "", false
+		case part[i] == "#" && i == len(part)-1:
+			return "", true
+		case i == 2:
+		case part[i] != "+" && part[i] != level:
+			return "", false
+		}
+	}
+	switch {
+	case len(part) > 3 && !(len(part) == 4 && part[3] == "#"): // a/b/c/# matches a/b/c, too
+		return "", false
+	case part[2] == "+":
+		return "", true
+	}
+	return part[2], CheckName(part[2]) == nil
 }

@@ -31,6 +31,7 @@ func TestTextOfEveryKind(t *testing.T) {
 		"wireguard-metrics/ffmuc_welt/gw04/connected_peers": {Kind: topics.ConnectedPeers, Domain: "ffmuc_welt", Worker: "gw04"},
 		"wireguard-worker/gw04.in/status":                   {Kind: topics.Status, Worker: "gw04.in"},
 		"wireguard-worker/gw04.in/ffmuc_welt/data":          {Kind: topics.Data, Domain: "ffmuc_welt", Worker: "gw04.in"},
+		"wgsteer/ffmuc_welt/gw04/handshakes":                {Kind: topics.Handshakes, Domain: "ffmuc_welt", Worker: "gw04"},
 	} {
 		t.Run(want.Kind.String(), func(t *testing.T) {
 			if got, err := want.Build(); err != nil || got != text {
@@ -70,6 +71,8 @@ func TestNamesThatCannotStandInATopicAreAnError(t *testing.T) {
 				{Kind: topics.Status, Worker: bad},
 				{Kind: topics.Data, Domain: bad, Worker: "w"},
 				{Kind: topics.Data, Domain: "d", Worker: bad},
+				{Kind: topics.Handshakes, Domain: bad, Worker: "w"},
+				{Kind: topics.Handshakes, Domain: "d", Worker: bad},
 			} {
 				if text, err := topic.Build(); !errors.Is(err, topics.ErrName) || text != "" {
 					t.Errorf("%+v.Build() = %q, %v, want ErrName", topic, text, err)
@@ -80,7 +83,7 @@ func TestNamesThatCannotStandInATopicAreAnError(t *testing.T) {
 }
 
 func TestNoWorkerIsCalledAll(t *testing.T) {
-	for _, kind := range []topics.Kind{topics.ConnectedPeers, topics.Status, topics.Data} {
+	for _, kind := range []topics.Kind{topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes} {
 		if text, err := (topics.Topic{Kind: kind, Domain: "d", Worker: topics.All}).Build(); !errors.Is(err, topics.ErrName) {
 			t.Errorf("%v topic of a worker called all: %q, %v, want ErrName", kind, text, err)
 		}
@@ -103,10 +106,41 @@ func TestParseRefuses(t *testing.T) {
 func TestInScheme(t *testing.T) {
 	for text, want := range map[string]bool{
 		"wireguard/nonsense": true, "wireguard-metrics/d/w/latency": true, "wireguard-worker": true,
-		"wgsteer/seen": false, "$SYS/broker": false, "wireguardian/d/w": false, "": false,
+		"wgsteer/seen": true, "$SYS/broker": false, "wireguardian/d/w": false, "": false,
 	} {
 		if got := topics.InScheme(text); got != want {
 			t.Errorf("InScheme(%q) = %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestKeyFilter(t *testing.T) {
+	for filter, want := range map[string]struct {
+		worker string
+		ok     bool
+	}{
+		"wireguard/ff_a/all":     {topics.All, true},
+		"wireguard/ff_a/gw1":     {"gw1", true},
+		"wireguard/ff_a/+":       {"", true},
+		"wireguard/+/gw1":        {"gw1", true},
+		"wireguard/+/+":          {"", true},
+		"wireguard/ff_a/#":       {"", true},
+		"wireguard/#":            {"", true},
+		"#":                      {"", true},
+		"+/ff_a/gw1":             {"gw1", true},
+		"wireguard/ff_a/gw1/#":   {"gw1", true},
+		"wireguard/ff_b/all":     {"", false},
+		"wireguard/ff_a":         {"", false},
+		"wireguard/ff_a/":        {"", false},
+		"wireguard/ff_a/gw1/x":   {"", false},
+		"wireguard/ff_a/gw1/+":   {"", false},
+		"wireguard-metrics/#":    {"", false},
+		"$share/g/wireguard/+/+": {"", false},
+		"":                       {"", false},
+	} {
+		worker, ok := topics.KeyFilter(filter, "ff_a")
+		if worker != want.worker || ok != want.ok {
+			t.Errorf("KeyFilter(%q) = %q, %v, want %q, %v", filter, worker, ok, want.worker, want.ok)
 		}
 	}
 }
@@ -115,7 +149,7 @@ func TestWhatIsBuiltParsesToTheSame(t *testing.T) {
 	name := rapid.StringMatching(`[^/+#\p{Cc}]{1,60}`)
 	rapid.Check(t, func(t *rapid.T) {
 		want := topics.Topic{
-			Kind:   rapid.SampledFrom([]topics.Kind{topics.Key, topics.ConnectedPeers, topics.Status, topics.Data}).Draw(t, "kind"),
+			Kind:   rapid.SampledFrom([]topics.Kind{topics.Key, topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes}).Draw(t, "kind"),
 			Worker: name.Filter(func(s string) bool { return s != topics.All }).Draw(t, "worker"),
 		}
 		if want.Kind != topics.Status {

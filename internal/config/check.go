@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -146,7 +147,23 @@ func (c *Config) setServer(f file, _ Side) error {
 		}
 	}
 	limit, err := f.Server.RateLimit.within("server.rate_limit", 0, 1_000_000, 0)
+	if err != nil {
+		return err
+	}
 	c.Server.RateLimit = int(limit)
+	return c.setState(f)
+}
+
+// setState sets what the server keeps, and for how long it holds.
+func (c *Config) setState(f file) (err error) {
+	if c.Server.StateDir = f.Server.StateDir.value; c.Server.StateDir != "" && !filepath.IsAbs(c.Server.StateDir) {
+		return problemf(f.Server.StateDir.at, "server.state_dir: %q is no absolute path", c.Server.StateDir)
+	}
+	if c.Server.KeyTTL, err = f.Server.KeyTTL.within("server.key_ttl", time.Minute, 365*24*time.Hour, 24*time.Hour); err != nil {
+		return err
+	}
+	// Three reports have to be missing.
+	c.Server.SilentAfter, err = f.Server.SilentAfter.within("server.silent_after", minTime, maxTime, 3*c.Agent.ReportInterval)
 	return err
 }
 
@@ -214,6 +231,9 @@ func orDefault(t text, byDefault string) string {
 func (c *Config) setNotes(f file, side Side) {
 	if f.LoggingConfig != nil {
 		c.Notes = append(c.Notes, "logging_config is for Python and not used here: see --log-level and --log-format")
+	}
+	if side == ForServer && c.Server.StateDir == "" {
+		c.Notes = append(c.Notes, "server.state_dir is not set: keys are kept in memory only, and a restart forgets them")
 	}
 	if side == ForServer && c.MQTT.TLS {
 		c.Notes = append(c.Notes, "mqtt.tls is for agents: the embedded MQTT server speaks plain TCP, put a TLS proxy before it")

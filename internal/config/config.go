@@ -72,6 +72,13 @@ type Server struct {
 	// RateLimit is how many exchanges one source address may make per minute: one
 	// IPv4 address or one IPv6 /64. 0: as many as it likes.
 	RateLimit int
+	// StateDir is the folder in which keys and reports survive the process. Empty: they
+	// do not.
+	StateDir string
+	// KeyTTL is how long a key lives after its last exchange or handshake.
+	KeyTTL time.Duration
+	// SilentAfter is the age of a worker's last report from which on it gets no nodes.
+	SilentAfter time.Duration
 }
 
 // Agent is what only the agent uses.
@@ -147,7 +154,7 @@ func Parse(content []byte, side Side) (*Config, error) {
 	}
 	cfg := &Config{}
 	for _, step := range []func(file, Side) error{
-		cfg.setDomains, cfg.setWeights, cfg.setMQTT, cfg.setServer, cfg.setAgent,
+		cfg.setDomains, cfg.setWeights, cfg.setMQTT, cfg.setAgent, cfg.setServer,
 	} {
 		if err := step(f, side); err != nil {
 			return nil, err

@@ -44,7 +44,9 @@ func TestAWgkexFileLoadsOnBothSides(t *testing.T) {
 		MQTT: config.MQTT{
 			Host: "mqtt.example.org", Port: 1884, Username: "user", Password: "SECRET", Keepalive: 7 * time.Second,
 		},
-		Server: config.Server{HTTPListen: "127.0.0.1:5001", MQTTListen: "0.0.0.0:1884"},
+		Server: config.Server{
+			HTTPListen: "127.0.0.1:5001", MQTTListen: "0.0.0.0:1884", KeyTTL: 24 * time.Hour, SilentAfter: 3 * time.Minute,
+		},
 		Agent: config.Agent{
 			ExternalName: "gw04.ext.ffmuc.net", ReportInterval: time.Minute, SweepInterval: time.Hour,
 			StaleAfter: 3 * time.Hour, UnusedAfter: 10 * time.Minute, LinkAddress: peer.WGKex,
@@ -55,8 +57,11 @@ func TestAWgkexFileLoadsOnBothSides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "logging_config") {
-			t.Errorf("notes %q, want one on logging_config", got.Notes)
+		if len(got.Notes) == 0 || !strings.Contains(got.Notes[0], "logging_config") {
+			t.Errorf("notes %q, want the first on logging_config", got.Notes)
+		}
+		if said := strings.Contains(strings.Join(got.Notes, ""), "state_dir"); said != (side == config.ForServer) {
+			t.Errorf("side %d: notes %q", side, got.Notes)
 		}
 		got.Notes = nil
 		if side == config.ForAgent {
@@ -79,7 +84,9 @@ func TestTheServerNeedsNothingOfTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := config.Server{HTTPListen: "0.0.0.0:5000", MQTTListen: "127.0.0.1:1883"}
+	want := config.Server{
+		HTTPListen: "0.0.0.0:5000", MQTTListen: "127.0.0.1:1883", KeyTTL: 24 * time.Hour, SilentAfter: 3 * time.Minute,
+	}
 	if diff := cmp.Diff(want, cfg.Server); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -162,6 +169,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"listen on no host":        {needed + "broker_listen: {host: 'a b'}\n", "3:23", "no IP address or host name"},
 		"negative rate":            {needed + "server: {rate_limit: -1}\n", "3:22", "want 0 to"},
 		"interval 0":               {needed + "agent: {sweep_interval: 0s}\n", "3:25", "want 1s to"},
+		"relative folder":          {needed + "server: {state_dir: state}\n", "3:21", "no absolute path"},
 		"unknown address scheme":   {needed + "agent: {link_address: eui64}\n", "3:23", "want wgkex or gluon"},
 		"bad name of an agent":     {needed + "agent: {worker: a/b}\n", "3:17", "cannot stand in an MQTT topic"},
 		"bad external name":        {needed + "externalName: 'gw 04'\n", "3:15", "no IP address or host name"},

@@ -31,9 +31,12 @@ type file struct {
 	} `yaml:"broker_listen"`
 	LoggingConfig any `yaml:"logging_config"`
 	Server        struct {
-		MQTTListen  text   `yaml:"mqtt_listen"`
-		AdminListen text   `yaml:"admin_listen"`
-		RateLimit   number `yaml:"rate_limit"`
+		MQTTListen  text     `yaml:"mqtt_listen"`
+		AdminListen text     `yaml:"admin_listen"`
+		RateLimit   number   `yaml:"rate_limit"`
+		StateDir    text     `yaml:"state_dir"`
+		KeyTTL      duration `yaml:"key_ttl"`
+		SilentAfter duration `yaml:"silent_after"`
 	} `yaml:"server"`
 	Agent struct {
 		Worker         text     `yaml:"worker"`

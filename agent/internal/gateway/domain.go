@@ -25,10 +25,11 @@ type domain struct {
 	wake   chan struct{} // keys are pending
 	events chan struct{} // interfaces may have changed
 
-	mu      sync.Mutex
-	pending map[peer.Key]time.Time // keys not yet in the desired set, and when they were received
-	report  Report
-	links   Links // as they were last seen
+	mu         sync.Mutex
+	pending    map[peer.Key]time.Time // keys not yet in the desired set, and when they were received
+	report     Report
+	handshakes handshakes
+	links      Links // as they were last seen
 
 	// What follows belongs to the goroutine of run.
 	desired  map[peer.Key]want
@@ -50,9 +51,10 @@ func newDomain(names config.Domain, agent config.Agent, kernel Kernel, tell, loo
 	return &domain{
 		names: names, agent: agent, kernel: kernel, tell: tell, looked: looked, log: log,
 		wake: make(chan struct{}, 1), events: make(chan struct{}, 1),
-		pending:  make(map[peer.Key]time.Time),
-		desired:  make(map[peer.Key]want),
-		refusals: make(map[refusal]uint64),
+		pending:    make(map[peer.Key]time.Time),
+		handshakes: newHandshakes(),
+		desired:    make(map[peer.Key]want),
+		refusals:   make(map[refusal]uint64),
 	}
 }
 

@@ -32,7 +32,11 @@ func (d *domain) look(now time.Time) (Links, Device, bool) {
 	}
 	d.mu.Lock()
 	d.links = links
+	news := d.state.usable && d.handshakes.note(device.Peers, now)
 	d.mu.Unlock()
+	if news {
+		d.tell()
+	}
 	if err != nil {
 		d.withdraw(err)
 	} else {
@@ -153,6 +157,12 @@ func (d *domain) latest() Report {
 // makes a new one every two minutes while there is traffic (REKEY_AFTER_TIME), and
 // drops the session after three (REJECT_AFTER_TIME).
 const connectedWithin = 3 * time.Minute
+
+// connected tells whether the peer is one of ours and connected.
+func (p Peer) connected(now time.Time) bool {
+	_, ours := p.ours()
+	return ours && !p.LastHandshake.IsZero() && now.Sub(p.LastHandshake) < connectedWithin
+}
 
 // connected counts the peers of ours that are connected.
 func connected(peers []Peer, now time.Time) int {

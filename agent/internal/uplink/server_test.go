@@ -157,6 +157,8 @@ type fakeGateway struct {
 	keys    []string
 	changed chan struct{}
 	looked  chan struct{}
+	// handshakes are those to be reported next.
+	handshakes map[string][]peer.Key
 }
 
 // newFakeGateway returns a gateway that has looked at its interfaces.
@@ -179,6 +181,16 @@ func (g *fakeGateway) Report(domain string) gateway.Report {
 	defer g.mu.Unlock()
 	return g.reports[domain]
 }
+
+func (g *fakeGateway) Handshakes(domain string) []peer.Key {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keys := g.handshakes[domain]
+	delete(g.handshakes, domain)
+	return keys
+}
+
+func (g *fakeGateway) ReportHandshakesAgain() {}
 
 func (g *fakeGateway) Changed() <-chan struct{} { return g.changed }
 

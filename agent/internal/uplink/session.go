@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -149,6 +150,7 @@ func (s *session) introduce(ctx context.Context) error {
 			return fmt.Errorf("%w: the server refuses %s", errSubscribe, filter)
 		}
 	}
+	s.gateway.ReportHandshakesAgain() // what was told to the last session may be lost
 	s.publishChanges()
 	s.client.Publish(s.status, 1, true, report.Online)
 	return nil
@@ -166,6 +168,9 @@ func (s *session) publishChanges() {
 			// At the start of a session, too: an earlier agent may have left an offer that
 			// the server still has.
 			s.leave(d)
+		}
+		for keys := range slices.Chunk(s.gateway.Handshakes(d.name), report.MaxHandshakes) {
+			s.client.Publish(d.handshakes, 1, false, report.FormatHandshakes(keys))
 		}
 	}
 }

@@ -24,7 +24,11 @@ type Gateway interface {
 	Report(domain string) gateway.Report
 	// Looked is closed when the Reports say something.
 	Looked() <-chan struct{}
-	// Changed is signalled when a Report has changed.
+	// Handshakes returns keys that have made handshakes and were not returned before, or
+	// not since ReportHandshakesAgain.
+	Handshakes(domain string) []peer.Key
+	ReportHandshakesAgain()
+	// Changed is signalled when there is a new Report, or new Handshakes.
 	Changed() <-chan struct{}
 }
 
@@ -47,6 +51,7 @@ type domainTopics struct {
 	name            string
 	allKeys, myKeys string
 	data, peers     string
+	handshakes      string
 }
 
 // New returns an uplink for the config's worker and domains. The error says which name
@@ -62,11 +67,12 @@ func New(cfg *config.Config, gateway Gateway, log *slog.Logger) (*Uplink, error)
 	u.status = build(topics.Status, "", u.worker)
 	for _, d := range cfg.Domains {
 		u.domains = append(u.domains, domainTopics{
-			name:    d.Name,
-			allKeys: build(topics.Key, d.Name, topics.All),
-			myKeys:  build(topics.Key, d.Name, u.worker),
-			data:    build(topics.Data, d.Name, u.worker),
-			peers:   build(topics.ConnectedPeers, d.Name, u.worker),
+			name:       d.Name,
+			allKeys:    build(topics.Key, d.Name, topics.All),
+			myKeys:     build(topics.Key, d.Name, u.worker),
+			data:       build(topics.Data, d.Name, u.worker),
+			peers:      build(topics.ConnectedPeers, d.Name, u.worker),
+			handshakes: build(topics.Handshakes, d.Name, u.worker),
 		})
 	}
 	if err != nil {

@@ -474,3 +474,20 @@ func TestNothingIsSaidBeforeTheGatewayHasLooked(t *testing.T) {
 		t.Error("the domain was withdrawn for a moment")
 	}
 }
+
+func TestHandshakesAreReportedInPiecesThatFitAPacket(t *testing.T) {
+	b := startBroker(t, "", nil)
+	g := newFakeGateway()
+	keys := make([]peer.Key, report.MaxHandshakes+1)
+	for i := range keys {
+		keys[i] = peer.Key{0: 1, 1: byte(i >> 8), 2: byte(i)}
+	}
+	g.handshakes = map[string][]peer.Key{"ffmuc_welt": keys}
+	start(t, uplinkTo(t, b.addr), g)
+	topic := "wgsteer/ffmuc_welt/gw1/handshakes "
+	eventually(t, func() error {
+		return errors.Join(
+			b.saw(topic+string(report.FormatHandshakes(keys[:report.MaxHandshakes]))+" q1", 0),
+			b.saw(topic+string(report.FormatHandshakes(keys[report.MaxHandshakes:]))+" q1", 0))
+	})
+}

@@ -25,11 +25,30 @@ type Table interface {
 	// SetStatus returns whether the status is news.
 	SetStatus(worker string, online bool) (changed bool)
 	SetData(worker, domain string, data report.Data)
-	SetPeers(worker, domain string, peers int)
+	// SetPeers takes the time of the report.
+	SetPeers(worker, domain string, peers int, now time.Time)
+}
+
+// Keys are the keys that were accepted.
+type Keys interface {
+	// Live returns the keys of a domain that are alive, newest first.
+	Live(domain string, now time.Time) []peer.Key
+	// Handshakes records that a worker has seen handshakes of keys.
+	Handshakes(domain string, keys []peer.Key, now time.Time)
+}
+
+// Memory is where reports survive the process.
+type Memory interface {
+	// SaveReport keeps the last payload of a topic. It does not wait for the disk.
+	SaveReport(topic string, payload []byte)
+	// Reports returns the payloads by topic.
+	Reports() (map[string][]byte, error)
 }
 
 // Config is how the MQTT server is reached.
 type Config struct {
+	// Domains are the configured domains.
+	Domains []string
 	// Listen is a TCP address, host:port.
 	Listen string
 	// Username and Password are the account that clients must have. Without a
@@ -41,6 +60,8 @@ type Config struct {
 type Bus struct {
 	config   Config
 	table    Table
+	keys     Keys
+	memory   Memory // nil: none
 	log      *slog.Logger
 	metrics  *metrics
 	rejected *rejections
@@ -50,6 +71,13 @@ type Bus struct {
 	// reports orders reports: the table and the retained messages change together.
 	reports  sync.Mutex
 	speakers map[string]*session // by worker; guarded by reports
+	// awaited are the workers that were online before a restart and have not come back;
+	// guarded by reports.
+	awaited map[string]struct{}
+	// stopping is set when the server stops: then sessions end, and that says nothing
+	// about their workers; guarded by reports.
+	stopping bool
+	replays  sync.WaitGroup
 	// inflightDropped is the library's count at the last tick; only the tick uses it.
 	inflightDropped int64
 }
@@ -63,17 +91,19 @@ const (
 	statsInterval = 10 * time.Second
 )
 
-// New listens on the configured address. Connections are served by Run.
-func New(config Config, table Table, log *slog.Logger, registry prometheus.Registerer) (*Bus, error) {
+// New listens on the configured address and takes up the reports in the memory, which
+// is nil for none. Connections are served by Run.
+func New(config Config, table Table, keys Keys, memory Memory, log *slog.Logger, registry prometheus.Registerer) (*Bus, error) {
 	tcp, err := net.Listen("tcp", config.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("MQTT server: %w", err)
 	}
 	b := &Bus{
-		config: config, table: table, log: log,
+		config: config, table: table, keys: keys, memory: memory, log: log,
 		metrics:  newMetrics(registry),
 		listener: newListener(tcp, log),
 		speakers: make(map[string]*session),
+		awaited:  make(map[string]struct{}),
 	}
 	b.rejected = newRejections(log, b.metrics.rejected)
 	capabilities := mqtt.NewDefaultServerCapabilities()
@@ -98,6 +128,7 @@ func New(config Config, table Table, log *slog.Logger, registry prometheus.Regis
 	if err := b.server.AddListener(b.listener); err != nil {
 		return nil, fmt.Errorf("MQTT server: %w", err)
 	}
+	b.restore()
 	return b, nil
 }
 
@@ -110,8 +141,14 @@ func (b *Bus) Run(ctx context.Context) error {
 		return fmt.Errorf("MQTT server: %w", err)
 	}
 	b.log.Info("MQTT server listens", "address", b.Addr().String())
+	b.dropMissing(ctx)
 	<-ctx.Done()
-	return b.server.Close()
+	b.reports.Lock()
+	b.stopping = true
+	b.reports.Unlock()
+	err := b.server.Close()
+	b.replays.Wait()
+	return err
 }
 
 // PublishKey sends a node's key to all workers of the domain.

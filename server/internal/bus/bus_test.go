@@ -20,6 +20,7 @@ import (
 
 	"wgsteer/internal/peer"
 	"wgsteer/server/internal/bus"
+	"wgsteer/server/internal/keys"
 	"wgsteer/server/internal/steering"
 )
 
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 type server struct {
 	*bus.Bus
 	table    *steering.Table
+	keys     *keys.Store
 	registry *prometheus.Registry
 	log      *lockedBuffer
 	// stop stops it, and fails the test if that fails. Later calls do nothing.
@@ -56,14 +58,23 @@ func (b *lockedBuffer) String() string {
 
 func start(t *testing.T, config bus.Config) *server {
 	t.Helper()
+	return startWith(t, config, nil)
+}
+
+func startWith(t *testing.T, config bus.Config, memory bus.Memory) *server {
+	t.Helper()
 	s := &server{
-		table:    steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }),
+		table:    steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }, 0),
 		registry: prometheus.NewPedanticRegistry(),
 		log:      &lockedBuffer{},
 	}
 	config.Listen = "127.0.0.1:0"
+	config.Domains = []string{"ff_a", "ff_b"}
 	var err error
-	s.Bus, err = bus.New(config, s.table, slog.New(slog.NewTextHandler(s.log, nil)), s.registry)
+	if s.keys, err = keys.New(time.Hour, nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.Bus, err = bus.New(config, s.table, s.keys, memory, slog.New(slog.NewTextHandler(s.log, nil)), s.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +585,7 @@ func TestASubscriberThatDoesNotReadIsDisconnected(t *testing.T) {
 
 func TestAnAddressInUseIsAnError(t *testing.T) {
 	s := start(t, bus.Config{})
-	_, err := bus.New(bus.Config{Listen: s.Addr().String()}, s.table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	_, err := bus.New(bus.Config{Listen: s.Addr().String()}, s.table, s.keys, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err == nil || !strings.Contains(err.Error(), "MQTT server") {
 		t.Errorf("error %v, want one that names the MQTT server", err)
 	}

@@ -14,6 +14,7 @@ import (
 type metrics struct {
 	rejected *prometheus.CounterVec
 	dropped  prometheus.Counter
+	replayed prometheus.Counter
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -26,8 +27,12 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "wgsteer_mqtt_dropped_total",
 			Help: "Messages that did not reach a subscriber because it was too slow.",
 		}),
+		replayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wgsteer_mqtt_replayed_keys_total",
+			Help: "Keys that were sent to clients that had just subscribed.",
+		}),
 	}
-	registry.MustRegister(m.rejected, m.dropped)
+	registry.MustRegister(m.rejected, m.dropped, m.replayed)
 	return m
 }
 

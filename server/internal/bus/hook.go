@@ -25,7 +25,7 @@ func (h *hook) ID() string { return "wgsteer" }
 func (h *hook) Provides(call byte) bool {
 	switch call {
 	case mqtt.OnConnectAuthenticate, mqtt.OnACLCheck, mqtt.OnSessionEstablish, mqtt.OnPublish,
-		mqtt.OnSubscribe, mqtt.OnUnsubscribe, mqtt.OnWillSent, mqtt.OnPublishDropped, mqtt.OnSysInfoTick:
+		mqtt.OnSubscribe, mqtt.OnSubscribed, mqtt.OnUnsubscribe, mqtt.OnWillSent, mqtt.OnPublishDropped, mqtt.OnSysInfoTick:
 		return true
 	}
 	return false
@@ -72,7 +72,7 @@ func (h *hook) takeWill(cl *mqtt.Client, c *conn) {
 		atomic.StoreUint32(&will.Flag, 0)
 		speaks := h.bus.speak(m.topic.Worker)
 		c.onEnd = func() { h.bus.end(speaks) }
-	case m.topic.Kind == topics.Key:
+	case m.topic.Kind == topics.Key, m.topic.Kind == topics.Handshakes:
 		will.Retain = false
 	}
 }
@@ -94,6 +94,11 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 func (h *hook) OnSubscribe(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	h.freeIdentifier(cl, pk.PacketID)
 	return pk
+}
+
+// OnSubscribed has the keys replayed that the client has subscribed to.
+func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
+	h.bus.startReplays(cl, cl.Net.Conn.(*conn), pk.Filters, codes)
 }
 
 // OnUnsubscribe is like OnSubscribe.
@@ -128,7 +133,10 @@ func (h *hook) OnWillSent(cl *mqtt.Client, pk packets.Packet) {
 	}
 	h.bus.reports.Lock()
 	defer h.bus.reports.Unlock()
-	m.apply(h.bus.table)
+	m.apply(h.bus)
+	if m.topic.Kind != topics.Handshakes && h.bus.memory != nil {
+		h.bus.memory.SaveReport(pk.TopicName, pk.Payload)
+	}
 }
 
 // OnPublishDropped is called when a client does not read what it subscribed to. It

@@ -67,7 +67,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			continue
 		}
 		failed = false
-		c := &conn{Conn: tcp, done: make(chan struct{})}
+		c := newConn(tcp)
 		l.mu.Lock()
 		l.open[c] = struct{}{}
 		l.mu.Unlock()
@@ -135,6 +135,39 @@ type conn struct {
 	client string
 	// onEnd is called when the session has ended, if it is set.
 	onEnd func()
-	// done is closed when the library is done with the connection.
-	done chan struct{}
+	// closed is closed with the connection, and done when the library is done with it.
+	closed, done chan struct{}
+	closing      sync.Once
+
+	mu sync.Mutex
+	// replaying are the domains whose keys are being replayed.
+	replaying map[string]struct{}
+}
+
+func newConn(tcp net.Conn) *conn {
+	return &conn{Conn: tcp, closed: make(chan struct{}), done: make(chan struct{}), replaying: make(map[string]struct{})}
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.closing.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// startReplay notes that the keys of a domain are being replayed. It returns false when
+// they already are: what is new since then was sent as new.
+func (c *conn) startReplay(domain string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, running := c.replaying[domain]; running {
+		return false
+	}
+	c.replaying[domain] = struct{}{}
+	return true
+}
+
+func (c *conn) endReplay(domain string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.replaying, domain)
 }

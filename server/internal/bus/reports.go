@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"wgsteer/internal/peer"
 	"wgsteer/internal/report"
@@ -13,8 +14,8 @@ import (
 type message struct {
 	topic   topics.Topic
 	payload []byte
-	// apply puts a report into the table. It is nil for a key.
-	apply func(Table)
+	// apply records what a report says, unless it is a status. It is nil for a key.
+	apply func(*Bus)
 	// online is the status in a status report.
 	online bool
 }
@@ -40,11 +41,15 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 	case topics.Data:
 		var data report.Data
 		data, err = report.ParseData(payload)
-		m.apply = func(table Table) { table.SetData(t.Worker, t.Domain, data) }
+		m.apply = func(b *Bus) { b.table.SetData(t.Worker, t.Domain, data) }
 	case topics.ConnectedPeers:
 		var peers int
 		peers, err = report.ParsePeers(payload)
-		m.apply = func(table Table) { table.SetPeers(t.Worker, t.Domain, peers) }
+		m.apply = func(b *Bus) { b.table.SetPeers(t.Worker, t.Domain, peers, time.Now()) }
+	case topics.Handshakes:
+		var keys []peer.Key
+		keys, err = report.ParseHandshakes(payload)
+		m.apply = func(b *Bus) { b.keys.Handshakes(t.Domain, keys, time.Now()) }
 	}
 	if err != nil {
 		return message{topic: t}, err
@@ -53,34 +58,48 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 }
 
 // receive takes what a client published on a topic of the mesh. It returns whether
-// the library should pass it on: keys only. Reports are published from here.
+// the library should pass it on: reports of a worker's state are published from here.
 func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bool) {
 	m, err := b.read(topic, payload)
 	if err != nil {
 		b.rejected.add(m.topic, client, err)
 		return false
 	}
-	if m.topic.Kind == topics.Key {
+	switch m.topic.Kind {
+	case topics.Key:
+		return true
+	case topics.Handshakes:
+		m.apply(b)
 		return true
 	}
 	b.reports.Lock()
 	defer b.reports.Unlock()
 	if m.topic.Kind == topics.Status {
+		delete(b.awaited, m.topic.Worker)
 		b.setStatus(m.topic.Worker, m.online, "it says so")
 	} else {
-		m.apply(b.table)
+		m.apply(b)
 	}
-	b.publish(m.topic, payload, qos)
+	b.publishAndSave(m.topic, payload, qos)
 	return false
 }
 
 // publish publishes a report, retained. Bus.reports is held.
-func (b *Bus) publish(topic topics.Topic, payload []byte, qos byte) {
+func (b *Bus) publish(topic topics.Topic, payload []byte, qos byte) (text string) {
 	text, err := topic.Build()
 	if err == nil {
 		err = b.server.Publish(text, payload, true, qos)
 	}
 	if err != nil {
 		b.log.Error("report cannot be published", "topic", text, "error", err)
+	}
+	return text
+}
+
+// publishAndSave also keeps the report for after a restart.
+func (b *Bus) publishAndSave(topic topics.Topic, payload []byte, qos byte) {
+	text := b.publish(topic, payload, qos)
+	if b.memory != nil {
+		b.memory.SaveReport(text, payload)
 	}
 }

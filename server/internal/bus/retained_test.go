@@ -12,8 +12,8 @@ import (
 )
 
 func TestRetainedMessagesDoNotExpireByThemselves(t *testing.T) {
-	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 })
-	b, err := New(Config{Listen: "127.0.0.1:0"}, table, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
+	b, err := New(Config{Listen: "127.0.0.1:0"}, table, nil, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

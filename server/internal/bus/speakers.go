@@ -23,6 +23,7 @@ func (b *Bus) speak(worker string) *session {
 	defer b.reports.Unlock()
 	s := &session{worker: worker}
 	b.speakers[worker] = s
+	delete(b.awaited, worker)
 	return s
 }
 
@@ -31,12 +32,12 @@ func (b *Bus) speak(worker string) *session {
 func (b *Bus) end(s *session) {
 	b.reports.Lock()
 	defer b.reports.Unlock()
-	if b.speakers[s.worker] != s {
+	if b.stopping || b.speakers[s.worker] != s {
 		return
 	}
 	delete(b.speakers, s.worker)
 	if b.setStatus(s.worker, false, "its session ended") {
-		b.publish(topics.Topic{Kind: topics.Status, Worker: s.worker}, []byte(report.Offline), 1)
+		b.publishAndSave(topics.Topic{Kind: topics.Status, Worker: s.worker}, []byte(report.Offline), 1)
 	}
 }
 

@@ -74,13 +74,21 @@ func (a *API) healthz(c echo.Context) error {
 	return answer(c, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readyz says whether every configured domain has a worker, and which have none.
+// readyz says whether every configured domain has a worker, and which have none. It
+// also says that keys cannot be saved; the server is ready all the same.
 func (a *API) readyz(c echo.Context) error {
-	unserved, status := a.workers.Unserved(), http.StatusOK
-	if len(unserved) > 0 {
+	body := struct {
+		Unserved []string `json:"domains_without_worker"`
+		State    string   `json:"state,omitempty"`
+	}{Unserved: a.workers.Unserved()}
+	status := http.StatusOK
+	if len(body.Unserved) > 0 {
 		status = http.StatusServiceUnavailable
 	}
-	return answer(c, status, map[string][]string{"domains_without_worker": unserved})
+	if a.keys.Fault() != nil {
+		body.State = "cannot be written: keys are kept in memory only, see the log"
+	}
+	return answer(c, status, body)
 }
 
 // limitRate returns a middleware that lets every source address make so many

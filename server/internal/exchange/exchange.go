@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
@@ -32,6 +33,17 @@ type Publisher interface {
 	PublishKey(domain string, key peer.Key) error
 }
 
+// Keys are the keys that were accepted.
+type Keys interface {
+	// Exchange records that a key made an exchange. The key survives the end of the
+	// process when it returns nil; otherwise it is remembered all the same.
+	Exchange(domain string, key peer.Key, now time.Time) error
+	// Assigned records where a key was sent.
+	Assigned(domain string, key peer.Key, worker string, now time.Time)
+	// Fault is why keys do not survive the process, or nil.
+	Fault() error
+}
+
 // Config is how nodes reach the API.
 type Config struct {
 	// Listen is a TCP address, host:port.
@@ -44,21 +56,27 @@ type Config struct {
 type API struct {
 	*web.Server
 	workers   Workers
+	keys      Keys
 	publisher Publisher
 	log       *slog.Logger
 	exchanges *prometheus.CounterVec
+	unsaved   prometheus.Counter
 }
 
 // New listens on the configured address. Requests are served by Run.
-func New(config Config, workers Workers, publisher Publisher, log *slog.Logger, registry prometheus.Registerer) (*API, error) {
+func New(config Config, workers Workers, keys Keys, publisher Publisher, log *slog.Logger, registry prometheus.Registerer) (*API, error) {
 	a := &API{
-		workers: workers, publisher: publisher, log: log,
+		workers: workers, keys: keys, publisher: publisher, log: log,
 		exchanges: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "wgsteer_exchanges_total",
 			Help: "Exchanges by version of the API and by result: \"ok\", or why they were refused.",
 		}, []string{"version", "result"}),
+		unsaved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "wgsteer_exchanges_unsaved_total",
+			Help: "Exchanges that were answered although their key could not be saved.",
+		}),
 	}
-	registry.MustRegister(a.exchanges)
+	registry.MustRegister(a.exchanges, a.unsaved)
 	var err error
 	a.Server, err = web.Listen("HTTP server", config.Listen, a.routes(config.RateLimit), log)
 	return a, err
@@ -110,6 +128,7 @@ func (a *API) exchangeV2(c echo.Context) error {
 	if !ok {
 		return errNoWorker
 	}
+	a.keys.Assigned(req.domain, req.key, assigned.Worker, time.Now())
 	a.exchanges.WithLabelValues("v2", "ok").Inc()
 	a.log.Debug("exchange", "domain", req.domain, "key", req.key, "worker", assigned.Worker)
 	data := assigned.Data
@@ -121,12 +140,15 @@ func (a *API) exchangeV2(c echo.Context) error {
 	}})
 }
 
-// accept reads an exchange and sends its key to the workers, also when none of them
-// is online.
+// accept reads an exchange, saves its key and sends it to the workers, also when none
+// of them is online. A disk that fails keeps no node offline.
 func (a *API) accept(c echo.Context) (request, error) {
 	req, err := readRequest(c.Request(), a.workers)
 	if err != nil {
 		return request{}, err
+	}
+	if err := a.keys.Exchange(req.domain, req.key, time.Now()); err != nil {
+		a.unsaved.Inc()
 	}
 	if err := a.publisher.PublishKey(req.domain, req.key); err != nil {
 		a.log.Error("exchange failed", "domain", req.domain, "key", req.key, "error", err)

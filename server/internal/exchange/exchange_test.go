@@ -58,10 +58,33 @@ func (p *published) all() []string {
 	return p.keys
 }
 
+// fakeKeys remembers what it is told.
+type fakeKeys struct {
+	mu    sync.Mutex
+	told  []string
+	fault error
+}
+
+func (k *fakeKeys) Exchange(domain string, key peer.Key, _ time.Time) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, "exchange "+domain+" "+key.String())
+	return k.fault
+}
+
+func (k *fakeKeys) Assigned(domain string, key peer.Key, worker string, _ time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, "assigned "+domain+" "+key.String()+" "+worker)
+}
+
+func (k *fakeKeys) Fault() error { return k.fault }
+
 // server is an API on a port of its own, with one worker that offers ff_a but not ff_b.
 type server struct {
 	*exchange.API
 	published *published
+	keys      *fakeKeys
 	registry  *prometheus.Registry
 	client    http.Client
 	stop      func()
@@ -73,18 +96,18 @@ func start(t *testing.T, config exchange.Config) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 })
+	table := steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }, 0)
 	table.SetData("gw04", "ff_a", report.Data{
 		ExternalAddress: "gw04.ext.ffmuc.net", Port: 40011, PublicKey: key,
 		LinkAddress: netip.MustParseAddr("fe80::27c:16ff:fec0:6c74"),
 	})
-	table.SetPeers("gw04", "ff_a", 0)
+	table.SetPeers("gw04", "ff_a", 0, time.Now())
 	table.SetStatus("gw04", true)
 
-	s := &server{published: &published{}, registry: prometheus.NewPedanticRegistry()}
+	s := &server{published: &published{}, keys: &fakeKeys{}, registry: prometheus.NewPedanticRegistry()}
 	s.client.Timeout = 10 * time.Second
 	config.Listen = "127.0.0.1:0"
-	s.API, err = exchange.New(config, table, s.published, slog.New(slog.DiscardHandler), s.registry)
+	s.API, err = exchange.New(config, table, s.keys, s.published, slog.New(slog.DiscardHandler), s.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,6 +341,39 @@ func TestTheRateLimit(t *testing.T) {
 	}
 }
 
+func TestExchangesAndAssignmentsAreKept(t *testing.T) {
+	s := start(t, exchange.Config{})
+	s.send(t, "POST", v1, asForm, body("ff_a", nodeKey))
+	s.send(t, "POST", v2, asForm, body("ff_a", nodeKey))
+	s.send(t, "POST", v2, asForm, body("ff_a", "x"))
+	want := []string{"exchange ff_a " + nodeKey, "exchange ff_a " + nodeKey, "assigned ff_a " + nodeKey + " gw04"}
+	if diff := cmp.Diff(want, s.keys.told); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestADiskThatFailsKeepsNoNodeOffline(t *testing.T) {
+	s := start(t, exchange.Config{})
+	s.keys.fault = errors.New("write /var/lib/wgsteer/state.db: no space left on device")
+	for _, path := range []string{v1, v2} {
+		if got := s.send(t, "POST", path, asForm, body("ff_a", nodeKey)); got.Status != 200 {
+			t.Errorf("%s: %+v, want 200", path, got)
+		}
+	}
+	if got := s.published.all(); len(got) != 2 {
+		t.Errorf("published %v, want the key twice", got)
+	}
+	want := "# HELP wgsteer_exchanges_unsaved_total Exchanges that were answered although their key could not be saved.\n" +
+		"# TYPE wgsteer_exchanges_unsaved_total counter\nwgsteer_exchanges_unsaved_total 2\n"
+	if err := testutil.GatherAndCompare(s.registry, strings.NewReader(want), "wgsteer_exchanges_unsaved_total"); err != nil {
+		t.Error(err)
+	}
+	ready := `{"domains_without_worker":["ff_b"],"state":"cannot be written: keys are kept in memory only, see the log"}`
+	if diff := cmp.Diff(answer{503, asJSON, ready, ""}, s.send(t, "GET", "/readyz", "", "")); diff != "" {
+		t.Errorf("readyz (-want +got):\n%s", diff)
+	}
+}
+
 func TestHealthAndReadiness(t *testing.T) {
 	s := start(t, exchange.Config{})
 	if diff := cmp.Diff(answer{200, asJSON, `{"status":"ok"}`, ""}, s.send(t, "GET", "/healthz", "", "")); diff != "" {
@@ -378,7 +434,7 @@ func TestRequestsUnderWayAreAnsweredAtAStop(t *testing.T) {
 
 func TestAnAddressInUseIsAnError(t *testing.T) {
 	s := start(t, exchange.Config{})
-	_, err := exchange.New(exchange.Config{Listen: s.Addr().String()}, nil, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	_, err := exchange.New(exchange.Config{Listen: s.Addr().String()}, nil, nil, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err == nil || !strings.Contains(err.Error(), "HTTP server") {
 		t.Errorf("error %v, want one that names the HTTP server", err)
 	}

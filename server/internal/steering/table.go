@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"wgsteer/internal/peer"
 	"wgsteer/internal/report"
@@ -12,7 +13,8 @@ import (
 
 // Table is what the server knows of its workers.
 type Table struct {
-	weight func(worker string) uint32
+	weight      func(worker string) uint32
+	silentAfter time.Duration
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -30,6 +32,12 @@ type worker struct {
 	name   string
 	weight uint32
 	online bool
+	// heard is when its last count of connected peers came in, and silent whether that
+	// was too long ago. It may be online all the same: its session is up.
+	heard  time.Time
+	silent bool
+	// again tells whether it reported after having been silent, which is yet to be logged.
+	again  bool
 	offers []*offer
 }
 
@@ -58,10 +66,11 @@ type domain struct {
 }
 
 // NewTable returns a table of the given domains that knows no worker yet. The
-// weight of a worker is asked for once, when the worker is first heard of.
-func NewTable(domains []string, weight func(worker string) uint32) *Table {
+// weight of a worker is asked for once, when the worker is first heard of. A worker
+// that has not reported for silentAfter is not chosen; zero is never.
+func NewTable(domains []string, weight func(worker string) uint32, silentAfter time.Duration) *Table {
 	t := &Table{
-		weight:     weight,
+		weight: weight, silentAfter: silentAfter,
 		workers:    make(map[string]*worker),
 		domains:    make(map[string]*domain, len(domains)),
 		assigned:   make(map[peer.Key]*offer),
@@ -122,9 +131,9 @@ func (t *Table) releaseKey(key peer.Key) {
 }
 
 // SetPeers records the worker's count of connected peers in the domain, or
-// report.Leaving. The nodes that were sent there before are part of the count from
-// now on.
-func (t *Table) SetPeers(name, domain string, peers int) {
+// report.Leaving, as reported now. The nodes that were sent there before are part of
+// the count from now on.
+func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o := t.offer(name, domain)
@@ -133,6 +142,7 @@ func (t *Table) SetPeers(name, domain string, peers int) {
 	}
 	t.forgetAssigned(o)
 	o.reported = peers
+	o.worker.hear(now)
 	o.domain.refresh()
 }
 
@@ -231,7 +241,7 @@ func (w *worker) peers() uint32 {
 
 // offered tells whether nodes can be sent there.
 func (o *offer) offered() bool {
-	return o.worker.online && o.hasData && o.reported >= 0
+	return o.worker.online && !o.worker.silent && o.hasData && o.reported >= 0
 }
 
 // refresh finds anew which offers can be chosen.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -33,15 +34,18 @@ func table(weights map[string]uint32) *steering.Table {
 			return weight
 		}
 		return 1
-	})
+	}, 3*time.Minute)
 }
+
+// now is when the reports of these tests come in, unless they say otherwise.
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // bring makes a worker offer domains with the given counts of peers.
 func bring(t *steering.Table, worker string, n int, peers map[string]int) {
 	t.SetStatus(worker, true)
 	for domain, count := range peers {
 		t.SetData(worker, domain, data(n))
-		t.SetPeers(worker, domain, count)
+		t.SetPeers(worker, domain, count, now)
 	}
 }
 
@@ -59,7 +63,7 @@ func TestAWorkerOffersADomainWhenItIsOnlineAndSentDataAndPeers(t *testing.T) {
 	all := map[string]func(*steering.Table){
 		"status": func(t *steering.Table) { t.SetStatus("gw1", true) },
 		"data":   func(t *steering.Table) { t.SetData("gw1", "a", data(1)) },
-		"peers":  func(t *steering.Table) { t.SetPeers("gw1", "a", 0) },
+		"peers":  func(t *steering.Table) { t.SetPeers("gw1", "a", 0, now) },
 	}
 	for missing := range all {
 		table := table(nil)
@@ -85,11 +89,11 @@ func TestAWorkerOffersADomainWhenItIsOnlineAndSentDataAndPeers(t *testing.T) {
 func TestLeavingADomainLeavesTheOthers(t *testing.T) {
 	table := table(nil)
 	bring(table, "gw1", 1, map[string]int{"a": 3, "b": 4})
-	table.SetPeers("gw1", "a", report.Leaving)
+	table.SetPeers("gw1", "a", report.Leaving, now)
 	if diff := cmp.Diff([]string{"a"}, table.Unserved()); diff != "" {
 		t.Errorf("unserved (-want +got):\n%s", diff)
 	}
-	table.SetPeers("gw1", "a", 0)
+	table.SetPeers("gw1", "a", 0, now)
 	if diff := cmp.Diff([]string{}, table.Unserved()); diff != "" {
 		t.Errorf("unserved after it came back (-want +got):\n%s", diff)
 	}
@@ -128,7 +132,7 @@ func TestThoseWhoDoNotServeTheDomainDoNotCount(t *testing.T) {
 	bring(table, "gw2", 2, map[string]int{"a": 12})
 	bring(table, "gw3", 3, map[string]int{"b": 0})
 	table.SetData("gw4", "a", data(4)) // and one that was never online
-	table.SetPeers("gw4", "a", 500)
+	table.SetPeers("gw4", "a", 500, now)
 	if got := send(t, table, "a", 1); got != "gw1" {
 		t.Errorf("sent to %s, want gw1", got)
 	}
@@ -154,12 +158,12 @@ func TestAReportReplacesTheCount(t *testing.T) {
 	for node := range 3 {
 		send(t, table, "a", node) // all to gw1
 	}
-	table.SetPeers("gw1", "a", 3) // they are there: 3, not 6
-	table.SetPeers("gw2", "a", 4)
+	table.SetPeers("gw1", "a", 3, now) // they are there: 3, not 6
+	table.SetPeers("gw2", "a", 4, now)
 	if got := send(t, table, "a", 9); got != "gw1" {
 		t.Errorf("sent to %s, want gw1, which has 3 peers", got)
 	}
-	table.SetPeers("gw1", "a", 2) // one of four left, or never came
+	table.SetPeers("gw1", "a", 2, now) // one of four left, or never came
 	if got := send(t, table, "a", 10); got != "gw1" {
 		t.Errorf("sent to %s, want gw1, which has 2 peers", got)
 	}
@@ -170,7 +174,7 @@ func TestAReportForOneDomainKeepsWhatWasAssignedInAnother(t *testing.T) {
 	bring(table, "gw1", 1, map[string]int{"a": 0, "b": 0})
 	send(t, table, "a", 1)
 	send(t, table, "a", 2)
-	table.SetPeers("gw1", "b", 0)
+	table.SetPeers("gw1", "b", 0, now)
 	bring(table, "gw2", 2, map[string]int{"b": 1})
 	if got := send(t, table, "b", 3); got != "gw2" {
 		t.Errorf("sent to %s, want gw2: gw1 was sent two nodes", got)
@@ -195,11 +199,11 @@ func TestAKeyThatMovesLeavesNothingBehind(t *testing.T) {
 	if got := send(t, table, "a", 1); got != "gw1" {
 		t.Fatalf("sent to %s, want gw1", got)
 	}
-	table.SetPeers("gw1", "b", 50)
+	table.SetPeers("gw1", "b", 50, now)
 	if got := send(t, table, "a", 1); got != "gw0" {
 		t.Fatalf("sent to %s, want gw0", got)
 	}
-	table.SetPeers("gw1", "b", 1)
+	table.SetPeers("gw1", "b", 1, now)
 	if got := send(t, table, "a", 2); got != "gw1" {
 		t.Errorf("sent to %s, want gw1: it has one peer, gw0 two", got)
 	}
@@ -216,6 +220,42 @@ func TestAssignmentsOfAWorkerThatWentOfflineAreDropped(t *testing.T) {
 	bring(table, "gw2", 2, map[string]int{"a": 1})
 	if got := send(t, table, "a", 9); got != "gw1" {
 		t.Errorf("sent to %s, want gw1, which has no peer", got)
+	}
+}
+
+func TestAWorkerThatDoesNotReportIsNotChosenUntilItDoes(t *testing.T) {
+	table := table(nil)
+	bring(table, "gw1", 1, map[string]int{"a": 0})
+	bring(table, "gw2", 2, map[string]int{"a": 100})
+	later := now.Add(3 * time.Minute)
+	table.SetPeers("gw2", "a", 100, later)
+	if diff := cmp.Diff([]steering.Hearing(nil), table.Listen(later.Add(-time.Second))); diff != "" {
+		t.Errorf("a second too early (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]steering.Hearing{{Worker: "gw1", Silent: true, Heard: now}}, table.Listen(later)); diff != "" {
+		t.Errorf("after three minutes (-want +got):\n%s", diff)
+	}
+	if got := send(t, table, "a", 1); got != "gw2" {
+		t.Errorf("sent to %s, want gw2", got)
+	}
+	if diff := cmp.Diff([]steering.Hearing(nil), table.Listen(later)); diff != "" {
+		t.Errorf("said twice (-want +got):\n%s", diff)
+	}
+	table.SetPeers("gw1", "a", 0, later)
+	if got := send(t, table, "a", 1); got != "gw1" {
+		t.Errorf("with its next report: sent to %s, want gw1", got)
+	}
+	if diff := cmp.Diff([]steering.Hearing{{Worker: "gw1", Heard: later}}, table.Listen(later)); diff != "" {
+		t.Errorf("heard again (-want +got):\n%s", diff)
+	}
+}
+
+func TestAWorkerThatIsOfflineIsNotSilent(t *testing.T) {
+	table := table(nil)
+	bring(table, "gw1", 1, map[string]int{"a": 0})
+	table.SetStatus("gw1", false)
+	if got := table.Listen(now.Add(time.Hour)); len(got) != 0 {
+		t.Errorf("%v, want nothing", got)
 	}
 }
 
@@ -256,7 +296,7 @@ func TestTheOrderOfReportsDoesNotMatter(t *testing.T) {
 			reports = append(reports,
 				func(t *steering.Table) { t.SetStatus(name, true) },
 				func(t *steering.Table) { t.SetData(name, "a", data(n)) },
-				func(t *steering.Table) { t.SetPeers(name, "a", count) })
+				func(t *steering.Table) { t.SetPeers(name, "a", count, now) })
 		}
 		one, other := table(nil), table(nil)
 		for _, report := range reports {

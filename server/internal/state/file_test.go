@@ -1,0 +1,230 @@
+package state_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"wgsteer/server/internal/state"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// log is a log that a test can read.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// run opens the state in the folder and has it written.
+func run(t *testing.T, folder string) (f *state.File, l *log, restored chan struct{}, stop func()) {
+	t.Helper()
+	l = &log{}
+	f, err := state.Open(t.Context(), folder, slog.New(slog.NewTextHandler(l, nil)), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored = make(chan struct{}, 100)
+	f.Restored(func() { restored <- struct{}{} })
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return f, l, restored, stop
+}
+
+// save writes a report of so many bytes and waits for that.
+func save(f *state.File, topic string, size int) error {
+	return f.Write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT OR REPLACE INTO reports (topic, payload) VALUES (?, ?)", topic, make([]byte, size))
+		return err
+	})
+}
+
+// smallDisk mounts a file system of so many bytes. It needs root, which CI has.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" {
+		t.Skip("needs root, to mount a small file system")
+	}
+	folder := t.TempDir()
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, options); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return folder
+}
+
+func await(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("not within twenty seconds: %s", what)
+	}
+}
+
+func TestReportsSurvive(t *testing.T) {
+	folder := t.TempDir()
+	f, _, _, stop := run(t, folder)
+	f.SaveReport("a", []byte("1"))
+	f.SaveReport("b", []byte("2"))
+	f.SaveReport("a", []byte("3"))
+	stop()
+	f, _, _, _ = run(t, folder)
+	got, err := f.Reports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]byte{"a": []byte("3"), "b": []byte("2")}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAFullDiskIsSaidOnceAndHeals(t *testing.T) {
+	folder := smallDisk(t, "size=1m")
+	f, l, restored, _ := run(t, folder)
+	filling := filepath.Join(folder, "filling")
+	if err := os.WriteFile(filling, make([]byte, 800<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := save(f, "large", 600<<10); err == nil {
+			t.Fatal("a write onto a full disk succeeds")
+		}
+	}
+	if f.Fault() == nil {
+		t.Error("there is no fault")
+	}
+	if n := l.count("cannot be written"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, l.text.String())
+	}
+	if err := os.Remove(filling); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the state can be written again", restored)
+	if err := f.Fault(); err != nil {
+		t.Errorf("the fault is still there: %v", err)
+	}
+	if n := l.count("can be written again"); n != 1 {
+		t.Errorf("said %d times that it can be written again, want once:\n%s", n, l.text.String())
+	}
+	if err := save(f, "small", 1000); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAReadOnlyDiskIsNoReasonNotToStart(t *testing.T) {
+	folder := smallDisk(t, "size=4m")
+	f, _, _, stop := run(t, folder)
+	if err := save(f, "kept", 10); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	f, l, restored, _ := run(t, folder)
+	if f.Fault() == nil {
+		t.Error("there is no fault")
+	}
+	if err := save(f, "new", 10); err == nil {
+		t.Error("a write onto a read-only disk succeeds")
+	}
+	if n := l.count("cannot be written"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, l.text.String())
+	}
+	if err := unix.Mount("", folder, "", unix.MS_REMOUNT, ""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the state can be written again", restored)
+	got, err := f.Reports()
+	if err != nil || got["kept"] == nil {
+		t.Errorf("what was written before is gone: %v, %v", got, err)
+	}
+}
+
+func TestAFolderThatIsAFileIsNoReasonNotToStart(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(folder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, _, restored, _ := run(t, folder)
+	if f.Fault() == nil {
+		t.Error("there is no fault")
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the state can be written", restored)
+	if err := save(f, "a", 10); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFileThatIsDamagedWhileItIsUsedIsReplaced(t *testing.T) {
+	folder := t.TempDir()
+	f, _, _, stop := run(t, folder)
+	for _, topic := range []string{"a", "b", "c", "d"} {
+		if err := save(f, topic, 100<<10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop() // so that all of it is in one file
+	path := filepath.Join(folder, "state.db")
+	f, l, restored, _ := run(t, folder)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteAt(bytes.Repeat([]byte{0xff}, 16<<10), 4096); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // until it reads a page that it does not have in memory
+		if err := save(f, "a", 100<<10); err != nil {
+			break
+		}
+	}
+	if f.Fault() == nil {
+		t.Fatal("the library does not notice")
+	}
+	await(t, "the state can be written again", restored)
+	if l.count("moved aside") != 1 {
+		t.Errorf("the log does not say so:\n%s", l.text.String())
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"wgsteer/internal/config"
+	"wgsteer/server/internal/admin"
+	"wgsteer/server/internal/bus"
+	"wgsteer/server/internal/exchange"
+	"wgsteer/server/internal/keys"
+	"wgsteer/server/internal/state"
+	"wgsteer/server/internal/steering"
+)
+
+// run is the server, until ctx is done.
+func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	kept, err := openState(ctx, cfg.Server, log, registry)
+	if err != nil {
+		return err
+	}
+	domains := make([]string, len(cfg.Domains))
+	for i, domain := range cfg.Domains {
+		domains[i] = domain.Name
+	}
+	table := steering.NewTable(domains, cfg.Weight, cfg.Server.SilentAfter)
+	mqtt, err := bus.New(bus.Config{
+		Domains: domains,
+		Listen:  cfg.Server.MQTTListen, Username: cfg.MQTT.Username, Password: cfg.MQTT.Password,
+	}, table, kept.keys, kept.reports, log, registry)
+	if err != nil {
+		return err
+	}
+	api, err := exchange.New(exchange.Config{
+		Listen: cfg.Server.HTTPListen, RateLimit: cfg.Server.RateLimit,
+	}, table, kept.keys, mqtt, log, registry)
+	if err != nil {
+		return err
+	}
+	front := stage{api.Run, func(ctx context.Context) error { return table.Run(ctx, log) }}
+	if cfg.Server.AdminListen != "" {
+		metrics, err := admin.New(cfg.Server.AdminListen, log, registry)
+		if err != nil {
+			return err
+		}
+		front = append(front, metrics.Run)
+	}
+	// Exchanges that are under way need the MQTT server, and both need the state.
+	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
+}
+
+// kept is what survives the process.
+type kept struct {
+	keys    *keys.Store
+	reports bus.Memory // nil: none
+	run     stage
+}
+
+// openState opens the state folder, if there is one.
+func openState(ctx context.Context, cfg config.Server, log *slog.Logger, registry prometheus.Registerer) (k kept, err error) {
+	if cfg.StateDir == "" {
+		k.keys, err = keys.New(cfg.KeyTTL, nil, time.Now())
+		return k, err
+	}
+	file, err := state.Open(ctx, cfg.StateDir, log, registry)
+	if err != nil {
+		return kept{}, err
+	}
+	if k.keys, err = keys.New(cfg.KeyTTL, file, time.Now()); err != nil {
+		return kept{}, err
+	}
+	file.Restored(func() {
+		if err := k.keys.DiskRestored(time.Now()); err != nil {
+			log.Error("keys on disk cannot be read", "error", err)
+		}
+	})
+	log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
+	k.reports, k.run = file, stage{file.Run}
+	return k, nil
+}
