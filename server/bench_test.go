@@ -10,7 +10,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
 	"wgsteer/server/internal/keys"
+	"wgsteer/server/internal/state"
 	"wgsteer/server/internal/steering"
 )
 
@@ -38,37 +41,114 @@ const (
 // JSON, publishes to the same subscribers and answers a constant. "x-echo" is the
 // throughput relative to that handler's.
 func BenchmarkExchange(b *testing.B) {
-	log := slog.New(slog.DiscardHandler)
+	site := startSite(b, nil)
+	bare := serveBare(b, site.mqtt)
+	site.takeTurns(b, site.api.Addr().String(), bare, "echo")
+}
+
+// BenchmarkExchangeStored sends exchanges of many new keys to a server that saves them
+// on disk, and takes turns with one that keeps them in memory. "x-memory" is the
+// throughput relative to that one's.
+func BenchmarkExchangeStored(b *testing.B) {
+	file, err := state.Open(b.Context(), b.TempDir(), discard, prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	start(b, file.Run)
+	stored, memory := startSite(b, file), startSite(b, nil)
+	stored.takeTurns(b, stored.api.Addr().String(), memory.api.Addr().String(), "memory")
+	if err := file.Fault(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkExchangeDuringReplay measures exchanges one at a time, in turns while nothing
+// else happens and while 20,000 keys are replayed to a worker. "x-latency" is the ratio of
+// the medians.
+func BenchmarkExchangeDuringReplay(b *testing.B) {
+	const keys, exchanges = 20_000, 300
+	site := startSite(b, nil)
+	for range keys {
+		if err := site.keys.Exchange("ff_a", newKey(), time.Now()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	connection := dial(b, site.api.Addr().String())
+	defer connection.Close()
+	medians := func() time.Duration {
+		took := make([]time.Duration, exchanges)
+		for i := range took {
+			began := time.Now()
+			if err := connection.exchange(newKey()); err != nil {
+				b.Fatal(err)
+			}
+			took[i] = time.Since(began)
+		}
+		slices.Sort(took)
+		return took[exchanges/2]
+	}
+	var quiet, replaying time.Duration
+	for b.Loop() {
+		quiet += medians()
+		var received atomic.Int64
+		client := connect(b, site.mqtt.Addr().String(), "replayed")
+		wait(b, client.Subscribe("wireguard/ff_a/replayed", 1, func(mqtt.Client, mqtt.Message) { received.Add(1) }))
+		replaying += medians()
+		if n := received.Load(); n == 0 || n >= keys {
+			b.Fatalf("%d keys were replayed meanwhile: this measures something else", n)
+		}
+		client.Disconnect(0)
+	}
+	b.ReportMetric(float64(quiet.Microseconds())/float64(b.N), "µs-quiet")
+	b.ReportMetric(float64(replaying.Microseconds())/float64(b.N), "µs-replaying")
+	b.ReportMetric(replaying.Seconds()/quiet.Seconds(), "x-latency")
+	b.ReportMetric(0, "ns/op")
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
+// site is a server with workers that offer the domain and take its keys.
+type site struct {
+	keys *keys.Store
+	mqtt *bus.Bus
+	api  *exchange.API
+}
+
+func startSite(b *testing.B, disk keys.Disk) site {
 	registry := prometheus.NewRegistry()
 	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
-	store, err := keys.New(time.Hour, nil, time.Now())
+	store, err := keys.New(24*time.Hour, disk, time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
-	mqttServer, err := bus.New(bus.Config{Listen: "127.0.0.1:0", Domains: []string{"ff_a"}}, table, store, nil, log, registry)
+	mqttServer, err := bus.New(bus.Config{Listen: "127.0.0.1:0", Domains: []string{"ff_a"}}, table, store, nil, discard, registry)
 	if err != nil {
 		b.Fatal(err)
 	}
-	api, err := exchange.New(exchange.Config{Listen: "127.0.0.1:0"}, table, store, mqttServer, log, registry)
+	api, err := exchange.New(exchange.Config{Listen: "127.0.0.1:0"}, table, store, mqttServer, discard, registry)
 	if err != nil {
 		b.Fatal(err)
 	}
+	start(b, store.Run)
 	start(b, mqttServer.Run)
 	start(b, api.Run)
-	bare := serveBare(b, mqttServer)
 	for n := range benchWorkers {
 		subscribe(b, mqttServer.Addr().String(), fmt.Sprintf("gw%d", n))
 	}
+	return site{store, mqttServer, api}
+}
 
-	var ours, theirs time.Duration
+// takeTurns sends a round of exchanges to ours, then one to the other, and again.
+func (site) takeTurns(b *testing.B, ours, other, name string) {
+	var tookOurs, tookOther time.Duration
 	for b.Loop() {
-		ours += round(b, api.Addr().String())
-		theirs += round(b, bare)
+		tookOurs += round(b, ours)
+		tookOther += round(b, other)
 	}
 	perRound := float64(benchConnections * benchExchanges * b.N)
-	b.ReportMetric(perRound/ours.Seconds(), "exchanges/s")
-	b.ReportMetric(perRound/theirs.Seconds(), "echo/s")
-	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "x-echo")
+	b.ReportMetric(perRound/tookOurs.Seconds(), "exchanges/s")
+	b.ReportMetric(perRound/tookOther.Seconds(), name+"/s")
+	b.ReportMetric(tookOther.Seconds()/tookOurs.Seconds(), "x-"+name)
 	b.ReportMetric(0, "ns/op") // a round of both: says nothing
 }
 
@@ -111,21 +191,30 @@ func serveBare(b *testing.B, mqttServer *bus.Bus) string {
 	return listener.Addr().String()
 }
 
+func wait(b *testing.B, token mqtt.Token) {
+	b.Helper()
+	if token.Wait(); token.Error() != nil {
+		b.Fatal(token.Error())
+	}
+}
+
+func connect(b *testing.B, address, id string) mqtt.Client {
+	b.Helper()
+	client := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetClientID(id))
+	wait(b, client.Connect())
+	b.Cleanup(func() { client.Disconnect(0) })
+	return client
+}
+
 // subscribe connects a worker that offers the domain and takes its keys.
 func subscribe(b *testing.B, address, worker string) {
-	client := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetClientID(worker))
-	wait := func(token mqtt.Token) {
-		if token.Wait(); token.Error() != nil {
-			b.Fatal(token.Error())
-		}
-	}
-	wait(client.Connect())
-	b.Cleanup(func() { client.Disconnect(0) })
-	wait(client.Subscribe("wireguard/ff_a/all", 1, func(mqtt.Client, mqtt.Message) {}))
-	wait(client.Publish("wireguard-worker/"+worker+"/ff_a/data", 1, true,
+	b.Helper()
+	client := connect(b, address, worker)
+	wait(b, client.Subscribe("wireguard/ff_a/all", 1, func(mqtt.Client, mqtt.Message) {}))
+	wait(b, client.Publish("wireguard-worker/"+worker+"/ff_a/data", 1, true,
 		`{"ExternalAddress":"gw.example.org","Port":40011,"PublicKey":"TszFS3oFRdhsJP3K0VOlklGMGYZy+oFCtlaghXJqW2g=","LinkAddress":"fe80::27c:16ff:fec0:6c74"}`))
-	wait(client.Publish("wireguard-metrics/ff_a/"+worker+"/connected_peers", 1, true, "0"))
-	wait(client.Publish("wireguard-worker/"+worker+"/status", 1, true, "1"))
+	wait(b, client.Publish("wireguard-metrics/ff_a/"+worker+"/connected_peers", 1, true, "0"))
+	wait(b, client.Publish("wireguard-worker/"+worker+"/status", 1, true, "1"))
 }
 
 // round sends one round of exchanges and returns how long that took.
@@ -134,8 +223,13 @@ func round(b *testing.B, address string) time.Duration {
 	began := time.Now()
 	for range benchConnections {
 		all.Go(func() {
-			if err := exchanges(address); err != nil {
-				b.Error(err)
+			c := dial(b, address)
+			defer c.Close()
+			for range benchExchanges {
+				if err := c.exchange(newKey()); err != nil {
+					b.Error(err)
+					return
+				}
 			}
 		})
 	}
@@ -143,34 +237,42 @@ func round(b *testing.B, address string) time.Duration {
 	return time.Since(began)
 }
 
-// exchanges sends exchanges over one connection, each when the last one is answered.
-// It does as little as it can itself: the client is not what is measured.
-func exchanges(address string) error {
+func newKey() (key peer.Key) {
+	for i := range key {
+		key[i] = byte(rand.Uint32())
+	}
+	return key
+}
+
+// connection sends exchanges, each when the last one is answered. It does as little as
+// it can itself: the client is not what is measured.
+type connection struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func dial(b *testing.B, address string) connection {
 	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return connection{conn, bufio.NewReader(conn)}
+}
+
+func (c connection) exchange(key peer.Key) error {
+	body := fmt.Sprintf(`{"domain": "ff_a", "public_key": "%s"}`, key)
+	if _, err := fmt.Fprintf(c, "POST /api/v2/wg/key/exchange HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(c.answers, nil)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	answers := bufio.NewReader(conn)
-	for range benchExchanges {
-		var key peer.Key
-		for i := range key {
-			key[i] = byte(rand.Uint32())
-		}
-		body := fmt.Sprintf(`{"domain": "ff_a", "public_key": "%s"}`, key)
-		if _, err := fmt.Fprintf(conn, "POST /api/v2/wg/key/exchange HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			return err
-		}
-		answer, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
-			return err
-		}
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("answer %s", answer.Status)
-		}
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("answer %s", answer.Status)
 	}
 	return nil
 }

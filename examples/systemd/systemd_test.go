@@ -124,6 +124,13 @@ func TestUnitsBringNodesIn(t *testing.T) {
 		const netAdmin = "0000000000001000" // capability 12
 		c.checkConfinement(t, "wgsteer-agent.service", netAdmin)
 	})
+	t.Run("the server keeps its state", func(t *testing.T) {
+		c.run(t, "systemctl", "restart", "wgsteer-server.service")
+		const kept = "msg=\"state is kept\" folder=/var/lib/wgsteer keys=1"
+		if out := c.run(t, "journalctl", "--no-pager", "--unit=wgsteer-server.service"); !strings.Contains(out, kept) {
+			t.Errorf("after a restart the journal does not say %q:\n%s", kept, out)
+		}
+	})
 	for _, unit := range units {
 		t.Run(unit+" stops cleanly", func(t *testing.T) {
 			c.run(t, "systemctl", "stop", unit)
@@ -203,6 +210,7 @@ domains: [ffmuc_welt]
 domain_prefixes: [ffmuc_]
 externalName: 10.77.0.1
 mqtt: {broker_url: 127.0.0.1, username: agent, password: SECRET}
+server: {state_dir: /var/lib/wgsteer}
 `
 
 func write(t *testing.T, path string, mode os.FileMode, content []byte) {

@@ -34,6 +34,7 @@ const config = `
 domains: [ffmuc_welt]
 domain_prefixes: [ffmuc_]
 mqtt: {broker_url: localhost, username: agent, password: SECRET}
+server: {state_dir: /var/lib/wgsteer}
 `
 
 func TestContainerServesNodesUnderItsOwnUser(t *testing.T) {
@@ -237,6 +238,9 @@ func (s *service) checkConfinement(t *testing.T) {
 	// An engine that does not run as root makes another user of it.
 	if owner == 0 || s.engine.private && owner != user {
 		t.Errorf("the server runs as user %d, want %d", owner, user)
+	}
+	if _, err := os.Stat(filepath.Join(proc, "root/var/lib/wgsteer/state.db")); err != nil {
+		t.Errorf("the server keeps no state: %v", err)
 	}
 	mounts := readFile(t, filepath.Join(proc, "mountinfo"))
 	for point, want := range map[string]string{"/": "ro", "/etc/wgsteer.yaml": "ro", "/var/lib/wgsteer": "rw"} {

@@ -85,6 +85,7 @@ type mesh struct {
 	password  string
 	scheme    peer.Scheme
 	agent     string // more lines of the section "agent"
+	state     string // the folder of the server's state
 }
 
 const username = "mesh"
@@ -117,9 +118,11 @@ mqtt:
   username: %s
   password: %s
   keepalive: %d
+server:
+  state_dir: %s
 agent:
   link_address: %v
-%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.scheme, m.agent)
+%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.scheme, m.agent)
 	path := filepath.Join(h.Folder(), "wgsteer.yaml")
 	check(m.t, os.WriteFile(path, []byte(text), 0o644))
 	return path

@@ -3,6 +3,7 @@ package gateway
 import (
 	"log/slog"
 	"net/netip"
+	"sync"
 
 	"wgsteer/internal/peer"
 )
@@ -38,9 +39,16 @@ func (d *domain) execute(todo plan, links Links) bool {
 		}
 	}
 	note(onSome(todo.lost, func(e []Entry) []error { return k.RemoveEntries(links.VXLAN, e) }))
-	note(onSome(todo.peers, func(peers []NewPeer) []error { return k.SetPeers(wg, peers) }))
+	// WireGuard takes most of the time, and the kernel's routes and entries do not wait for it.
+	var adding sync.WaitGroup
+	var peerErrs []error
+	adding.Go(func() {
+		peerErrs = onSome(todo.peers, func(peers []NewPeer) []error { return k.SetPeers(wg, peers) })
+	})
 	note(onSome(todo.routes, func(to []netip.Addr) []error { return k.AddRoutes(links.WireGuard, to) }))
 	note(onSome(todo.entries, func(e []Entry) []error { return k.AddEntries(links.VXLAN, e) }))
+	adding.Wait()
+	note(peerErrs)
 	// A peer is taken apart in this order, so that nothing is flooded to or routed to a
 	// peer that is gone.
 	note(onSome(todo.oldEntries, func(e []Entry) []error { return k.RemoveEntries(links.VXLAN, e) }))

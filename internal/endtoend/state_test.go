@@ -1,0 +1,91 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"wgsteer/internal/peer"
+)
+
+// post makes exchanges of the first version for all the keys, several at a time.
+func (m *mesh) post(d domain, keys []peer.Key) {
+	m.t.Helper()
+	next := make(chan peer.Key, len(keys))
+	for _, key := range keys {
+		next <- key
+	}
+	close(next)
+	const at = 8
+	errs := make(chan error, at)
+	var all sync.WaitGroup
+	for range at {
+		all.Go(func() {
+			for key := range next {
+				status, body, err := m.exchange("v1", d, key)
+				if err == nil && status != http.StatusOK {
+					err = fmt.Errorf("the exchange answers %d %s", status, body)
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	select {
+	case err := <-errs:
+		m.t.Fatal(err)
+	default:
+	}
+}
+
+// A gateway that was not there when the keys were accepted, by a server that was killed
+// since, gets all of them.
+func TestAGatewayThatComesBackGetsAllKeysThatAreAlive(t *testing.T) {
+	m := newMesh(t)
+	m.state = filepath.Join(m.central.Folder(), "state")
+	server := m.startServer()
+	m.eventually(func() error { _, _, err := m.get("/healthz"); return err })
+	// Race-built programs may have 8,128 goroutines; userspace WireGuard has two for
+	// each peer of an interface.
+	const each = 2500
+	keys := map[domain][]peer.Key{welt: newKeys(each), city: newKeys(each)}
+	for d, k := range keys {
+		m.post(d, k)
+	}
+	check(t, server.Kill())
+	m.startServer()
+
+	gw1 := m.gateway("gw1", welt, city)
+	gw1.startAgent()
+	for d, k := range keys {
+		m.within(timeout, gw1.applied(d, k...))
+	}
+}
+
+func TestARestartedServerAnswersFromWhatItKnewAndForgetsWhoDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.state = filepath.Join(m.central.Folder(), "state")
+	gw1, gw2 := m.gateway("gw1", welt, city), m.gateway("gw2", welt)
+	server := m.startServer()
+	lost, agent := gw1.startAgent(), gw2.startAgent()
+	m.eventually(m.lacks())
+	m.post(welt, newKeys(1)) // what was reported before is written before
+
+	check(t, server.Kill())
+	m.freeze(lost)
+	m.freeze(agent)
+	m.startServer()
+	m.within(promptly, m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1}))
+	check(t, m.lacks()())
+
+	check(t, agent.Signal(syscall.SIGCONT))
+	m.within(timeout/2, m.lacks(city)) // 30 seconds
+	check(t, m.choices(welt, newKeys(3), map[string]int{"gw2": 3})())
+}
