@@ -33,6 +33,9 @@ func pages(t *testing.T) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if len(text) < 500 {
+			t.Errorf("%s has %d bytes: nobody is helped by that", path, len(text))
+		}
 		name, err := filepath.Rel(root, path)
 		if err != nil {
 			t.Fatal(err)

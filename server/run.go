@@ -81,7 +81,9 @@ func openState(ctx context.Context, cfg config.Server, log *slog.Logger, registr
 			log.Error("keys on disk cannot be read", "error", err)
 		}
 	})
-	log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
+	if file.Fault() == nil { // otherwise it has said so
+		log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
+	}
 	k.reports, k.run = file, stage{file.Run}
 	return k, nil
 }

@@ -77,12 +77,31 @@ func (p Program) main(flags Flags, out io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	log.Info("starting", "program", p.Name, "version", build.Version())
+	defer explainHangUps(log)()
+	log.Info("starting", "program", p.Name, "version", build.Version(), "config", cfg.Path)
 	if err := p.Run(ctx, cfg, log); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// explainHangUps keeps SIGHUP, by which many programs are told to read their config
+// again, from ending this one, which reads it once. It ends with the call of stop.
+func explainHangUps(log *slog.Logger) (stop func()) {
+	hangUps, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangUps, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hangUps {
+			log.Warn("SIGHUP does nothing: restart to use a changed config")
+		}
+	}()
+	return func() {
+		signal.Stop(hangUps)
+		close(hangUps)
+		<-done
+	}
 }
 
 // Load finds and reads the config file for the program's side.

@@ -100,6 +100,8 @@ func (c *Config) setMQTT(f file, side Side) error {
 		return problemf(host.at, "mqtt.broker_url: want a host name or IP address alone; the port is mqtt.broker_port")
 	case m.Username.value == "" && m.Password.value != "":
 		return problemf(m.Password.at, "mqtt.password is set, but mqtt.username is not")
+	case m.Username.value != "" && m.Password.value == "":
+		return problemf(m.Username.at, "mqtt.username is set, but mqtt.password is not: everybody could log in")
 	}
 	port, err := m.BrokerPort.within("mqtt.broker_port", 1, 65535, 1883)
 	if err != nil {
@@ -235,10 +237,22 @@ func (c *Config) setNotes(f file, side Side) {
 	if side == ForServer && c.Server.StateDir == "" {
 		c.Notes = append(c.Notes, "server.state_dir is not set: keys are kept in memory only, and a restart forgets them")
 	}
+	if side == ForServer && c.MQTT.Username == "" {
+		c.Notes = append(c.Notes, c.openNote())
+	}
 	if side == ForServer && c.MQTT.TLS {
 		c.Notes = append(c.Notes, "mqtt.tls is for agents: the embedded MQTT server speaks plain TCP, put a TLS proxy before it")
 	}
 	if side == ForAgent && c.Agent.StaleAfter < connectedWithin {
 		c.Notes = append(c.Notes, fmt.Sprintf("agent.stale_after is below %v: peers that are connected will be swept", connectedWithin))
 	}
+}
+
+// openNote says what it means that there is no account.
+func (c *Config) openNote() string {
+	host, _, err := net.SplitHostPort(c.Server.MQTTListen)
+	if ip := net.ParseIP(host); err == nil && (ip != nil && ip.IsLoopback() || host == "localhost") {
+		return "mqtt.username is not set: the MQTT server listens on " + c.Server.MQTTListen + " only, no gateway on another host reaches it"
+	}
+	return "mqtt.username is not set: whoever reaches " + c.Server.MQTTListen + " can send nodes to a gateway of their own"
 }

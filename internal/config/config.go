@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"wgsteer/internal/peer"
@@ -13,6 +14,8 @@ import (
 
 // Config is a whole config file, checked, with every default filled in.
 type Config struct {
+	// Path is the file that was read.
+	Path string
 	// Domains are the mesh segments that are served, in the order of the file.
 	Domains []Domain
 	// Weights are the weights of the workers that the file names. A worker that it
@@ -128,7 +131,8 @@ func Find(getenv func(string) string) (string, error) {
 			return "", fmt.Errorf("look for a config file: %w", err)
 		}
 	}
-	return "", fmt.Errorf("no config file: give one with --config, or put it at %s (see --example-config)", defaultPaths[0])
+	return "", fmt.Errorf("no config file: give one with --config, in $WGSTEER_CONFIG or $WGKEX_CONFIG_FILE, or put it at %s (--example-config prints one)",
+		strings.Join(defaultPaths, " or "))
 }
 
 // Load reads and checks the config file for one side.
@@ -140,8 +144,13 @@ func Load(path string, side Side) (*Config, error) {
 	cfg, err := Parse(content, side)
 	if err != nil {
 		// "path:line:column: what", as compilers say it and editors understand it.
-		return nil, fmt.Errorf("%s:%w", path, err)
+		var placed *problem
+		if errors.As(err, &placed) && placed.at != (position{}) {
+			return nil, fmt.Errorf("%s:%w", path, err)
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	cfg.Path = path
 	return cfg, nil
 }
 

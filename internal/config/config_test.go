@@ -130,49 +130,52 @@ func TestTheLongestPrefixIsTakenOff(t *testing.T) {
 
 func TestErrorsNameTheLine(t *testing.T) {
 	for name, tt := range map[string]struct{ file, at, says string }{
-		"unknown key":              {needed + "domain: x\n", "3:1", `unknown key "domain"`},
-		"unknown key below":        {needed + "mqtt:\n  broker: x\n", "4:3", `unknown key "broker"`},
-		"unknown key of a worker":  {needed + "workers:\n  gw1:\n    wieght: 3\n", "5:5", `unknown key "wieght" of worker "gw1"`},
-		"key twice":                {needed + "domains: [ff_b]\n", "3:1", "already defined"},
-		"text for a list":          {"domains: ff_a\n", "1:10", "sequence is expected"},
-		"number for text":          {needed + "mqtt:\n  password: 0123\n", "4:13", "write 0123 in quotes"},
-		"map for text":             {"domains:\n- ff_a\n- {x: 1}\n", "3:3", "want text"},
-		"text for a number":        {needed + "mqtt: {broker_port: mqtt}\n", "3:21", "want a whole number"},
-		"fraction for a number":    {needed + "workers: {gw1: {weight: 1.5}}\n", "3:25", "want a whole number"},
-		"text for a boolean":       {needed + "mqtt: {tls: maybe}\n", "3:13", "want true or false"},
-		"number for a time":        {needed + "agent: {report_interval: 60}\n", "3:26", "want a time with its unit"},
-		"unknown unit":             {needed + "agent: {report_interval: 1d}\n", "3:26", "want a time with its unit"},
-		"scalar for a section":     {needed + "mqtt: yes\n", "3:7", "mapping is expected"},
-		"list for the file":        {"- a\n", "1:1", "mapping is expected"},
-		"not YAML":                 {"a: b: c\n", "1:4", "not allowed"},
-		"tab":                      {"domains:\n\t- a\n", "2:", ""},
-		"two documents":            {needed + "---\ndomains: [ff_b]\n", "4:", "second YAML document"},
-		"duplicate domain":         {"domains: [ff_a, ff_a]\ndomain_prefixes: [ff_]\n", "1:17", "listed twice"},
-		"domain without a prefix":  {"domains:\n- ff_a\n- gg_a\ndomain_prefixes: [ff_]\n", "3:3", "begins with none"},
-		"domain that is a prefix":  {"domains: [ff_]\ndomain_prefixes: [ff_]\n", "1:11", "nothing but its prefix"},
-		"two domains of one rest":  {"domains: [ff_a, gg_a]\ndomain_prefixes: [ff_, gg_]\n", "1:17", "both mean the interface wg-a"},
-		"interface name too long":  {"domains: [ff_thirteenbytes]\ndomain_prefixes: [ff_]\n", "1:11", "16 bytes long"},
-		"space in a domain":        {"domains: [ff_a b]\ndomain_prefixes: [ff_]\n", "1:11", "Linux does not allow"},
-		"slash in a domain":        {"domains: [ff_a/b]\ndomain_prefixes: [ff_]\n", "1:11", "cannot stand in an MQTT topic"},
-		"wildcard in a worker":     {needed + "workers:\n  gw+: {weight: 1}\n", "4:3", "cannot stand in an MQTT topic"},
-		"worker called all":        {needed + "workers:\n  all: {weight: 1}\n", "4:3", "means every worker"},
-		"negative weight":          {needed + "workers:\n  gw1: {weight: -1}\n", "4:17", "want 0 to 1000000"},
-		"absurd weight":            {needed + "workers:\n  gw1:\n    weight: 1000001\n", "5:13", "want 0 to 1000000"},
-		"weight beyond 64 bits":    {needed + "workers: {gw1: {weight: 99999999999999999999}}\n", "3:25", "want a whole number"},
-		"port 0":                   {needed + "mqtt: {broker_port: 0}\n", "3:21", "want 1 to 65535"},
-		"port too large":           {needed + "broker_listen: {port: 65536}\n", "3:23", "want 1 to 65535"},
-		"keepalive 0":              {needed + "mqtt: {keepalive: 0}\n", "3:19", "want 1 to 65535"},
-		"password without account": {needed + "mqtt: {password: x}\n", "3:18", "mqtt.username is not"},
-		"URL for a host":           {needed + "mqtt: {broker_url: 'mqtt://host:1883'}\n", "3:20", "host name or IP address alone"},
-		"listen without a port":    {needed + "server: {mqtt_listen: 127.0.0.1}\n", "3:23", "no host:port"},
-		"listen on a bad port":     {needed + "server: {admin_listen: '127.0.0.1:x'}\n", "3:24", "not 0 to 65535"},
-		"listen on no host":        {needed + "broker_listen: {host: 'a b'}\n", "3:23", "no IP address or host name"},
-		"negative rate":            {needed + "server: {rate_limit: -1}\n", "3:22", "want 0 to"},
-		"interval 0":               {needed + "agent: {sweep_interval: 0s}\n", "3:25", "want 1s to"},
-		"relative folder":          {needed + "server: {state_dir: state}\n", "3:21", "no absolute path"},
-		"unknown address scheme":   {needed + "agent: {link_address: eui64}\n", "3:23", "want wgkex or gluon"},
-		"bad name of an agent":     {needed + "agent: {worker: a/b}\n", "3:17", "cannot stand in an MQTT topic"},
-		"bad external name":        {needed + "externalName: 'gw 04'\n", "3:15", "no IP address or host name"},
+		"unknown key":               {needed + "domain: x\n", "3:1", `unknown key "domain"`},
+		"unknown key below":         {needed + "mqtt:\n  broker: x\n", "4:3", `unknown key "broker"`},
+		"unknown key of a worker":   {needed + "workers:\n  gw1:\n    wieght: 3\n", "5:5", `unknown key "wieght" of worker "gw1"`},
+		"key twice":                 {needed + "domains: [ff_b]\n", "3:1", "already defined"},
+		"text for a list":           {"domains: ff_a\n", "1:10", "sequence is expected"},
+		"number for text":           {needed + "mqtt:\n  password: 0123\n", "4:13", "write 0123 in quotes"},
+		"map for text":              {"domains:\n- ff_a\n- {x: 1}\n", "3:3", "want text"},
+		"text for a number":         {needed + "mqtt: {broker_port: mqtt}\n", "3:21", "want a whole number"},
+		"fraction for a number":     {needed + "workers: {gw1: {weight: 1.5}}\n", "3:25", "want a whole number"},
+		"text for a boolean":        {needed + "mqtt: {tls: maybe}\n", "3:13", "want true or false"},
+		"number for a time":         {needed + "agent: {report_interval: 60}\n", "3:26", "want a time with its unit"},
+		"unknown unit":              {needed + "agent: {report_interval: 1d}\n", "3:26", "want a time with its unit"},
+		"scalar for a section":      {needed + "mqtt: yes\n", "3:7", "mapping is expected"},
+		"list for the file":         {"- a\n", "1:1", "mapping is expected"},
+		"not YAML":                  {"a: b: c\n", "1:4", "not allowed"},
+		"tab":                       {"domains:\n\t- a\n", "2:", ""},
+		"two documents":             {needed + "---\ndomains: [ff_b]\n", "4:", "second YAML document"},
+		"duplicate domain":          {"domains: [ff_a, ff_a]\ndomain_prefixes: [ff_]\n", "1:17", "listed twice"},
+		"domain without a prefix":   {"domains:\n- ff_a\n- gg_a\ndomain_prefixes: [ff_]\n", "3:3", "begins with none"},
+		"domain that is a prefix":   {"domains: [ff_]\ndomain_prefixes: [ff_]\n", "1:11", "nothing but its prefix"},
+		"two domains of one rest":   {"domains: [ff_a, gg_a]\ndomain_prefixes: [ff_, gg_]\n", "1:17", "both mean the interface wg-a"},
+		"interface name too long":   {"domains: [ff_thirteenbytes]\ndomain_prefixes: [ff_]\n", "1:11", "16 bytes long"},
+		"space in a domain":         {"domains: [ff_a b]\ndomain_prefixes: [ff_]\n", "1:11", "Linux does not allow"},
+		"slash in a domain":         {"domains: [ff_a/b]\ndomain_prefixes: [ff_]\n", "1:11", "cannot stand in an MQTT topic"},
+		"wildcard in a worker":      {needed + "workers:\n  gw+: {weight: 1}\n", "4:3", "cannot stand in an MQTT topic"},
+		"worker called all":         {needed + "workers:\n  all: {weight: 1}\n", "4:3", "means every worker"},
+		"negative weight":           {needed + "workers:\n  gw1: {weight: -1}\n", "4:17", "want 0 to 1000000"},
+		"absurd weight":             {needed + "workers:\n  gw1:\n    weight: 1000001\n", "5:13", "want 0 to 1000000"},
+		"weight beyond 64 bits":     {needed + "workers: {gw1: {weight: 99999999999999999999}}\n", "3:25", "want a whole number"},
+		"port 0":                    {needed + "mqtt: {broker_port: 0}\n", "3:21", "want 1 to 65535"},
+		"port too large":            {needed + "broker_listen: {port: 65536}\n", "3:23", "want 1 to 65535"},
+		"keepalive 0":               {needed + "mqtt: {keepalive: 0}\n", "3:19", "want 1 to 65535"},
+		"password without account":  {needed + "mqtt: {password: x}\n", "3:18", "mqtt.username is not"},
+		"account without password":  {needed + "mqtt: {username: x}\n", "3:18", "everybody could log in"},
+		"a newer wgkex":             {needed + "parker: {enabled: true}\n", "3:1", "does not do Parker"},
+		"a worker of a newer wgkex": {needed + "workers: {gw1: {pop: muc}}\n", "3:17", "take it out"},
+		"URL for a host":            {needed + "mqtt: {broker_url: 'mqtt://host:1883'}\n", "3:20", "host name or IP address alone"},
+		"listen without a port":     {needed + "server: {mqtt_listen: 127.0.0.1}\n", "3:23", "no host:port"},
+		"listen on a bad port":      {needed + "server: {admin_listen: '127.0.0.1:x'}\n", "3:24", "not 0 to 65535"},
+		"listen on no host":         {needed + "broker_listen: {host: 'a b'}\n", "3:23", "no IP address or host name"},
+		"negative rate":             {needed + "server: {rate_limit: -1}\n", "3:22", "want 0 to"},
+		"interval 0":                {needed + "agent: {sweep_interval: 0s}\n", "3:25", "want 1s to"},
+		"relative folder":           {needed + "server: {state_dir: state}\n", "3:21", "no absolute path"},
+		"unknown address scheme":    {needed + "agent: {link_address: eui64}\n", "3:23", "want wgkex or gluon"},
+		"bad name of an agent":      {needed + "agent: {worker: a/b}\n", "3:17", "cannot stand in an MQTT topic"},
+		"bad external name":         {needed + "externalName: 'gw 04'\n", "3:15", "no IP address or host name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse([]byte(tt.file), config.ForServer)
@@ -202,6 +205,32 @@ func TestLoadNamesFileLineAndColumn(t *testing.T) {
 	_, err := config.Load(path, config.ForServer)
 	if err == nil || !strings.HasPrefix(err.Error(), path+":3:1: ") {
 		t.Errorf("error %v, want %s:3:1: …", err, path)
+	}
+}
+
+func TestLoadNamesTheFileOfWhatIsMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "wgsteer.yaml")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(path, config.ForServer)
+	if err == nil || !strings.HasPrefix(err.Error(), path+": domains is missing") {
+		t.Errorf("error %v, want %s: domains is missing…", err, path)
+	}
+}
+
+func TestWithoutAnAccountTheStartSaysWhoCanComeIn(t *testing.T) {
+	for listen, want := range map[string]string{
+		"": "no gateway on another host reaches it", "127.0.0.2:1883": "no gateway on another host reaches it",
+		"0.0.0.0:1883": "whoever reaches 0.0.0.0:1883", ":1883": "whoever reaches :1883", "192.0.2.1:1883": "whoever reaches",
+	} {
+		cfg, err := config.Parse([]byte(needed+"server: {mqtt_listen: '"+listen+"'}\n"), config.ForServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notes := strings.Join(cfg.Notes, "\n"); !strings.Contains(notes, want) {
+			t.Errorf("listening on %q, the notes say:\n%s\nwant: %s", listen, notes, want)
+		}
 	}
 }
 

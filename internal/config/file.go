@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -87,7 +86,17 @@ func located(err error) error {
 	}
 	message := theirs.GetMessage()
 	if name, unknown := strings.CutPrefix(message, "unknown field "); unknown {
-		message = fmt.Sprintf("unknown key %s", name)
+		message = "unknown key " + name + notHere[strings.Trim(name, `"`)]
 	}
 	return problemf(at, "%s", message)
+}
+
+// notHere says more on keys that newer versions of wgkex have.
+var notHere = map[string]string{
+	"parker":                  ": wgsteer does not do Parker, stay with wgkex for it",
+	"netbox":                  ": wgsteer does not do Parker, stay with wgkex for it",
+	"broker_signing_key":      ": wgsteer does not sign its answers",
+	"sticky_worker_tolerance": ": wgsteer has no such setting, take it out",
+	"id":                      ": wgsteer does not do Parker, take it out if you don't either",
+	"pop":                     ": wgsteer does not know the places of workers, take it out",
 }

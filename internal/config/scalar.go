@@ -186,7 +186,7 @@ func (w *namedWorker) unmarshal(node ast.Node) error {
 	}
 	for each := entries.MapRange(); each.Next(); {
 		if key := each.Key().String(); key != "weight" {
-			return problemf(positionOf(each.Key()), "unknown key %q of worker %q", key, w.name)
+			return problemf(positionOf(each.Key()), "unknown key %q of worker %q%s", key, w.name, notHere[key])
 		}
 		if err := w.weight.UnmarshalYAML(each.Value()); err != nil {
 			return err

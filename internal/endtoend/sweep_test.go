@@ -17,7 +17,7 @@ import (
 func TestStalePeersAreSweptAndNothingElseIs(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, "unshare", "mount")
-	m.agent = "  sweep_interval: 1s\n  unused_after: 3s\n"
+	m.agent = "  sweep_interval: 1s\n  unused_after: 8s\n"
 	gw1 := m.gateway("gw1", welt, city)
 	gw1.addForeigners(welt)
 	foreign := must(gw1.everything(welt))(t)

@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"log/slog"
+	"net"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,10 +70,14 @@ func (r *rejections) add(topic topics.Topic, client string, err error) {
 	r.count(rejected, "MQTT message has no effect", "client", client, "worker", topic.Worker, "domain", topic.Domain, "error", err)
 }
 
-// addAccount counts a client that was not let in.
-func (r *rejections) addAccount(client string) {
-	r.count(rejection{from: client, kind: "connect", reason: "account"},
-		"MQTT client is not let in: wrong username or password", "client", client)
+// addAccount counts a client that was not let in, and logs it once per host.
+func (r *rejections) addAccount(client, username, remote string) {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	r.count(rejection{from: host, kind: "connect", reason: "account"},
+		"MQTT client is not let in: wrong username or password", "client", client, "username", username, "source", remote)
 }
 
 func (r *rejections) count(rejected rejection, message string, fields ...any) {

@@ -36,7 +36,7 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	if h.bus.admits(pk.Connect.Username, pk.Connect.Password) {
 		return true
 	}
-	h.bus.rejected.addAccount(cl.ID)
+	h.bus.rejected.addAccount(cl.ID, string(pk.Connect.Username), cl.Net.Remote)
 	return false
 }
 

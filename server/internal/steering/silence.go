@@ -2,37 +2,9 @@ package steering
 
 import (
 	"cmp"
-	"context"
-	"log/slog"
 	"slices"
 	"time"
 )
-
-// silenceInterval is the time between two looks for workers that do not report.
-const silenceInterval = time.Second
-
-// Run looks for workers that are online and do not report, until ctx is done.
-func (t *Table) Run(ctx context.Context, log *slog.Logger) error {
-	if t.silentAfter == 0 {
-		return nil
-	}
-	tick := time.NewTicker(silenceInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			for _, change := range t.Listen(now) {
-				if change.Silent {
-					log.Warn("worker is online but does not report: it gets no nodes", "worker", change.Worker, "heard", change.Heard)
-				} else {
-					log.Info("worker reports again", "worker", change.Worker)
-				}
-			}
-		}
-	}
-}
 
 // Hearing is that a worker fell silent, or is heard again.
 type Hearing struct {
@@ -47,6 +19,9 @@ type Hearing struct {
 func (t *Table) Listen(now time.Time) []Hearing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.silentAfter == 0 {
+		return nil
+	}
 	var changes []Hearing
 	for _, w := range t.workers {
 		if w.again {

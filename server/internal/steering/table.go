@@ -32,6 +32,8 @@ type worker struct {
 	name   string
 	weight uint32
 	online bool
+	// announced tells whether it was logged that the worker is there.
+	announced bool
 	// heard is when its last count of connected peers came in, and silent whether that
 	// was too long ago. It may be online all the same: its session is up.
 	heard  time.Time
@@ -59,6 +61,8 @@ type offer struct {
 type domain struct {
 	name   string
 	offers []*offer
+	// served tells whether any worker offered it when that was last logged.
+	served bool
 	// offering and candidates are the offers that can be chosen now, and room to
 	// lay them before loadbalance, kept so that a choice allocates nothing.
 	offering   []*offer
