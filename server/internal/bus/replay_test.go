@@ -26,7 +26,7 @@ func (s *server) accept(t *testing.T, domain string, n int) []string {
 	var newestFirst []string
 	now := time.Now()
 	for i := range n {
-		if err := s.keys.Exchange(domain, numbered(i), now.Add(time.Duration(i-n)*time.Millisecond*100)); err != nil {
+		if err := s.keys.Save(domain, numbered(i), "", now.Add(time.Duration(i-n)*time.Millisecond*100)); err != nil {
 			t.Fatal(err)
 		}
 		newestFirst = append([]string{numbered(i).String()}, newestFirst...)
@@ -109,7 +109,7 @@ func TestAReplayOfManyKeysIsCompleteAndNewestFirst(t *testing.T) {
 			s := start(t, bus.Config{})
 			now := time.Now()
 			for i := range n {
-				if err := s.keys.Exchange("ff_a", numbered(i), now.Add(-time.Duration(i/1000)*time.Second)); err != nil {
+				if err := s.keys.Save("ff_a", numbered(i), "", now.Add(-time.Duration(i/1000)*time.Second)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -168,7 +168,7 @@ func TestNewKeysOvertakeTheReplay(t *testing.T) {
 func TestHandshakesKeepKeysAlive(t *testing.T) {
 	s := start(t, bus.Config{})
 	key := numbered(7)
-	if err := s.keys.Exchange("ff_a", key, time.Now().Add(-59*time.Minute)); err != nil { // they live for an hour
+	if err := s.keys.Save("ff_a", key, "", time.Now().Add(-59*time.Minute)); err != nil { // they live for an hour
 		t.Fatal(err)
 	}
 	publish(t, connect(t, s.options("gw1")), "wgsteer/ff_a/gw1/handshakes", key.String())

@@ -35,11 +35,11 @@ type Publisher interface {
 
 // Keys are the keys that were accepted.
 type Keys interface {
-	// Exchange records that a key made an exchange. The key survives the end of the
+	// Accept makes a key one that is sent to workers that subscribe from now on.
+	Accept(domain string, key peer.Key, now time.Time)
+	// Save records where a key was sent, "" for nowhere. The key survives the end of the
 	// process when it returns nil; otherwise it is remembered all the same.
-	Exchange(domain string, key peer.Key, now time.Time) error
-	// Assigned records where a key was sent.
-	Assigned(domain string, key peer.Key, worker string, now time.Time)
+	Save(domain string, key peer.Key, worker string, now time.Time) error
 	// Fault is why keys do not survive the process, or nil.
 	Fault() error
 }
@@ -103,9 +103,11 @@ const v1OK = `{"Message":"OK"}`
 
 func (a *API) exchangeV1(c echo.Context) error {
 	c.Set(versionKey, "v1")
-	if _, err := a.accept(c); err != nil {
+	req, err := a.accept(c)
+	if err != nil {
 		return err
 	}
+	a.save(req, "")
 	a.exchanges.WithLabelValues("v1", "ok").Inc()
 	return c.JSONBlob(http.StatusOK, []byte(v1OK))
 }
@@ -125,10 +127,10 @@ func (a *API) exchangeV2(c echo.Context) error {
 		return err
 	}
 	assigned, ok := a.workers.Assign(req.domain, req.key)
+	a.save(req, assigned.Worker)
 	if !ok {
 		return errNoWorker
 	}
-	a.keys.Assigned(req.domain, req.key, assigned.Worker, time.Now())
 	a.exchanges.WithLabelValues("v2", "ok").Inc()
 	a.log.Debug("exchange", "domain", req.domain, "key", req.key, "worker", assigned.Worker)
 	data := assigned.Data
@@ -140,19 +142,25 @@ func (a *API) exchangeV2(c echo.Context) error {
 	}})
 }
 
-// accept reads an exchange, saves its key and sends it to the workers, also when none
-// of them is online. A disk that fails keeps no node offline.
+// accept reads an exchange and sends its key to the workers, also when none of them is
+// online. A worker that subscribes meanwhile is sent it, too: it is accepted before.
 func (a *API) accept(c echo.Context) (request, error) {
 	req, err := readRequest(c.Request(), a.workers)
 	if err != nil {
 		return request{}, err
 	}
-	if err := a.keys.Exchange(req.domain, req.key, time.Now()); err != nil {
-		a.unsaved.Inc()
-	}
+	a.keys.Accept(req.domain, req.key, time.Now())
 	if err := a.publisher.PublishKey(req.domain, req.key); err != nil {
 		a.log.Error("exchange failed", "domain", req.domain, "key", req.key, "error", err)
 		return request{}, errors.New("the key could not be published")
 	}
 	return req, nil
+}
+
+// save has the key survive before its exchange is answered. A disk that fails keeps no
+// node offline.
+func (a *API) save(req request, worker string) {
+	if err := a.keys.Save(req.domain, req.key, worker, time.Now()); err != nil {
+		a.unsaved.Inc()
+	}
 }

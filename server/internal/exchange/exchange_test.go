@@ -65,17 +65,17 @@ type fakeKeys struct {
 	fault error
 }
 
-func (k *fakeKeys) Exchange(domain string, key peer.Key, _ time.Time) error {
+func (k *fakeKeys) Accept(domain string, key peer.Key, _ time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told = append(k.told, "exchange "+domain+" "+key.String())
-	return k.fault
+	k.told = append(k.told, "accept "+domain+" "+key.String())
 }
 
-func (k *fakeKeys) Assigned(domain string, key peer.Key, worker string, _ time.Time) {
+func (k *fakeKeys) Save(domain string, key peer.Key, worker string, _ time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told = append(k.told, "assigned "+domain+" "+key.String()+" "+worker)
+	k.told = append(k.told, fmt.Sprintf("save %s %v %q", domain, key, worker))
+	return k.fault
 }
 
 func (k *fakeKeys) Fault() error { return k.fault }
@@ -342,13 +342,22 @@ func TestTheRateLimit(t *testing.T) {
 }
 
 func TestExchangesAndAssignmentsAreKept(t *testing.T) {
-	s := start(t, exchange.Config{})
-	s.send(t, "POST", v1, asForm, body("ff_a", nodeKey))
-	s.send(t, "POST", v2, asForm, body("ff_a", nodeKey))
-	s.send(t, "POST", v2, asForm, body("ff_a", "x"))
-	want := []string{"exchange ff_a " + nodeKey, "exchange ff_a " + nodeKey, "assigned ff_a " + nodeKey + " gw04"}
-	if diff := cmp.Diff(want, s.keys.told); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for name, tt := range map[string]struct {
+		path, domain, worker string
+	}{
+		"v1":                  {v1, "ff_a", ""},
+		"v2":                  {v2, "ff_a", "gw04"},
+		"v2 without a worker": {v2, "ff_b", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, exchange.Config{})
+			s.send(t, "POST", tt.path, asForm, body(tt.domain, nodeKey))
+			s.send(t, "POST", tt.path, asForm, body(tt.domain, "x"))
+			want := []string{"accept " + tt.domain + " " + nodeKey, fmt.Sprintf("save %s %s %q", tt.domain, nodeKey, tt.worker)}
+			if diff := cmp.Diff(want, s.keys.told); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -96,7 +96,7 @@ func (s *Store) DiskRestored(now time.Time) error {
 	defer s.mu.Unlock()
 	for domain, keys := range s.domains {
 		for key := range keys {
-			s.unsaved[id{domain, key}] = struct{}{}
+			s.saveLater(id{domain, key})
 		}
 	}
 	return err
@@ -138,7 +138,7 @@ func (s *Store) flush() {
 		}
 	}
 	s.mu.Unlock()
-	if len(rows) == 0 || s.disk == nil {
+	if len(rows) == 0 {
 		return
 	}
 	err := s.disk.Write(func(tx *sql.Tx) error {

@@ -75,18 +75,39 @@ func (s *Store) record(which id) *record {
 	return r
 }
 
-// Exchange records that the key made an exchange. When it returns, the key survives
-// the end of the process; an error says that it does not, because of the disk. The key
-// is alive in any case.
-func (s *Store) Exchange(domain string, key peer.Key, now time.Time) error {
-	which, at := id{domain, key}, now.Unix()
+// Accept makes the key alive: it made an exchange. From now on it is among those that
+// a worker is sent that subscribes.
+func (s *Store) Accept(domain string, key peer.Key, now time.Time) {
 	s.mu.Lock()
-	r := s.record(which)
+	defer s.mu.Unlock()
+	s.accept(id{domain, key}, now)
+}
+
+func (s *Store) accept(which id, now time.Time) *record {
+	r, at := s.record(which), now.Unix()
 	if r.first == 0 {
 		r.first = at
 	}
 	r.exchanged = max(r.exchanged, at)
-	row, fresh := row{which, *r}, s.fresh(r, at)
+	return r
+}
+
+// Save accepts the key and records to which worker it was sent, "" for none. When it
+// returns nil, the key survives the end of the process; an error says that it does not,
+// because of the disk. The key is alive in any case.
+func (s *Store) Save(domain string, key peer.Key, worker string, now time.Time) error {
+	which := id{domain, key}
+	s.mu.Lock()
+	r := s.accept(which, now)
+	moved := worker != "" && worker != r.worker
+	if worker != "" {
+		r.worker, r.assigned = worker, now.Unix()
+	}
+	fresh := s.fresh(r, now.Unix())
+	if fresh && moved {
+		s.saveLater(which)
+	}
+	row := row{which, *r}
 	s.mu.Unlock()
 	if fresh || s.disk == nil {
 		return nil
@@ -96,19 +117,6 @@ func (s *Store) Exchange(domain string, key peer.Key, now time.Time) error {
 	}
 	s.saved(row)
 	return nil
-}
-
-// Assigned records to which worker the key was sent.
-func (s *Store) Assigned(domain string, key peer.Key, worker string, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	which := id{domain, key}
-	r := s.record(which)
-	r.assigned = now.Unix()
-	if r.worker != worker {
-		r.worker = worker
-		s.unsaved[which] = struct{}{}
-	}
 }
 
 // Handshakes records that a worker has seen handshakes of the keys. A key that is not
@@ -125,8 +133,15 @@ func (s *Store) Handshakes(domain string, keys []peer.Key, now time.Time) {
 		}
 		r.handshake = max(r.handshake, at)
 		if !s.fresh(r, at) {
-			s.unsaved[which] = struct{}{}
+			s.saveLater(which)
 		}
+	}
+}
+
+// saveLater has a record written at the next flush. Store.mu is held.
+func (s *Store) saveLater(which id) {
+	if s.disk != nil {
+		s.unsaved[which] = struct{}{}
 	}
 }
 

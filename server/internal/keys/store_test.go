@@ -125,7 +125,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func exchange(t *testing.T, s *opened, domain string, n int, at time.Time) {
 	t.Helper()
-	if err := s.Exchange(domain, key(n), at); err != nil {
+	if err := s.Save(domain, key(n), "", at); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -185,12 +185,34 @@ func TestAFreshKeyIsNotWrittenAgain(t *testing.T) {
 		after time.Duration
 		want  int
 	}{{0, 1}, {time.Second, 1}, {50 * time.Minute, 1}, {61 * time.Minute, 2}, {62 * time.Minute, 2}} {
-		if err := s.Exchange("a", key(1), now.Add(at.after)); err != nil {
+		if err := s.Save("a", key(1), "", now.Add(at.after)); err != nil {
 			t.Fatal(err)
 		}
 		if disk.writes != at.want {
 			t.Errorf("after %v: %d writes, want %d", at.after, disk.writes, at.want)
 		}
+	}
+}
+
+func TestWhereAKeyWasSentLastIsOnDisk(t *testing.T) {
+	folder, now := t.TempDir(), time.Now()
+	s := open(t, folder, now)
+	for _, worker := range []string{"gw1", "gw2"} { // the second time the key is fresh
+		if err := s.Save("a", key(1), worker, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.stop()
+	s = open(t, folder, now)
+	var worker string
+	var assigned int64
+	if err := s.file.Read(func(db *sql.DB) error {
+		return db.QueryRow("SELECT worker, assigned FROM keys").Scan(&worker, &assigned)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if worker != "gw2" || assigned != now.Unix() {
+		t.Errorf("the key was sent to %q at %d, want gw2 at %d", worker, assigned, now.Unix())
 	}
 }
 
@@ -201,14 +223,14 @@ func TestWhenTheDiskFailsTheKeyIsAliveAndWrittenLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Exchange("a", key(1), now); err == nil {
+	if err := s.Save("a", key(1), "", now); err == nil {
 		t.Error("no error although the disk failed")
 	}
 	if diff := cmp.Diff([]peer.Key{key(1)}, s.Live("a", now)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	disk.err = nil
-	if err := s.Exchange("a", key(1), now); err != nil || disk.writes != 2 {
+	if err := s.Save("a", key(1), "", now); err != nil || disk.writes != 2 {
 		t.Errorf("asked again: %d writes, %v, want a second one", disk.writes, err)
 	}
 }
@@ -228,7 +250,7 @@ func TestKeysOfADiskThatComesBackAreTakenUpAndCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open(t, folder, now)
-	if err := s.Exchange("a", key(2), now); err == nil || s.Fault() == nil {
+	if err := s.Save("a", key(2), "", now); err == nil || s.Fault() == nil {
 		t.Fatalf("error %v, fault %v, want both", err, s.Fault())
 	}
 	if err := os.Remove(folder); err != nil {
@@ -297,7 +319,7 @@ func writeForEver(folder string) {
 	var n int
 	fmt.Sscan(os.Getenv("FIRST"), &n)
 	for ; ; n++ {
-		if err := s.Exchange("a", key(n), time.Now()); err != nil {
+		if err := s.Save("a", key(n), "", time.Now()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
