@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,10 @@ import (
 // some gateways have little: with 2,000 peers its dumps are a few hundred kilobytes of
 // garbage each, and the peak falls by 2 MB.
 const gcPercent = 50
+
+// stopWithin bounds how long a stop takes: saying goodbye, about two seconds, and what
+// the kernel or a userspace WireGuard, which may hang, is asked to do.
+const stopWithin = 4 * time.Second
 
 func main() {
 	if os.Getenv("GOGC") == "" {
@@ -50,5 +55,18 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gw.Run(ctx) })
 	group.Go(func() error { return up.Run(ctx) })
-	return group.Wait()
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(stopWithin):
+		log.Warn("WireGuard does not answer: stopping without waiting for it")
+		return nil
+	}
 }

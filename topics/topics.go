@@ -83,7 +83,7 @@ func CheckName(name string) error {
 	case len(name) > maxName:
 		return fmt.Errorf("%w: %d bytes long, at most %d are allowed", ErrName, len(name), maxName)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: %q is not UTF-8", ErrName, name)
+		return fmt.Errorf("%w: %.100q is not UTF-8", ErrName, name)
 	}
 	for _, r := range name {
 		if r == '/' || r == '+' || r == '#' || unicode.IsControl(r) {
@@ -147,7 +147,7 @@ func (t Topic) Build() (string, error) {
 func Parse(topic string) (Topic, error) {
 	t, ok := match(topic)
 	if !ok {
-		return Topic{}, fmt.Errorf("%w: %q", ErrUnknown, topic)
+		return Topic{}, fmt.Errorf("%w: %.100q", ErrUnknown, topic)
 	}
 	if err := t.check(); err != nil {
 		return Topic{}, fmt.Errorf("%v topic: %w", t.Kind, err)

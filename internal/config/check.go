@@ -158,7 +158,7 @@ func (c *Config) setServer(f file, _ Side) error {
 
 // setState sets what the server keeps, and for how long it holds.
 func (c *Config) setState(f file) (err error) {
-	if c.Server.StateDir = f.Server.StateDir.value; c.Server.StateDir != "" && !filepath.IsAbs(c.Server.StateDir) {
+	if c.Server.StateDir = f.Server.StateDir.value; c.Server.StateDir != "" && (!filepath.IsAbs(c.Server.StateDir) || strings.ContainsRune(c.Server.StateDir, 0)) {
 		return problemf(f.Server.StateDir.at, "server.state_dir: %q is no absolute path", c.Server.StateDir)
 	}
 	if c.Server.KeyTTL, err = f.Server.KeyTTL.within("server.key_ttl", time.Minute, 365*24*time.Hour, 24*time.Hour); err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -157,7 +158,7 @@ func Load(path string, side Side) (*Config, error) {
 // Parse is Load for a file that was read already. The error begins with the line
 // and the column of what is wrong, where it is about one place.
 func Parse(content []byte, side Side) (*Config, error) {
-	f, err := decode(content)
+	f, err := decode(bytes.TrimPrefix(content, []byte("\ufeff"))) // some editors begin with it
 	if err != nil {
 		return nil, err
 	}

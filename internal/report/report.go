@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"unicode"
-	"unicode/utf8"
+	"strings"
 
 	"wgsteer/internal/exactjson"
 	"wgsteer/internal/peer"
@@ -91,7 +90,7 @@ const maxHost = 255
 // node.
 func (d Data) Check() error {
 	switch {
-	case d.ExternalAddress == "" || len(d.ExternalAddress) > maxHost || !printable(d.ExternalAddress):
+	case d.ExternalAddress == "" || len(d.ExternalAddress) > maxHost || !isHost(d.ExternalAddress):
 		return fmt.Errorf("%w: ExternalAddress is no host name or IP address", ErrPayload)
 	case d.Port == 0:
 		return fmt.Errorf("%w: Port is missing or 0", ErrPayload)
@@ -103,10 +102,11 @@ func (d Data) Check() error {
 	return nil
 }
 
-// printable tells whether a host could be written on a command line as it is.
-func printable(host string) bool {
-	for _, r := range host {
-		if r == utf8.RuneError || !unicode.IsPrint(r) || unicode.IsSpace(r) {
+// isHost tells whether a text has only what host names and IP addresses are written
+// with. Nodes write it on a command line.
+func isHost(text string) bool {
+	for _, r := range text {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-._:", r)) {
 			return false
 		}
 	}

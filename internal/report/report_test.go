@@ -62,6 +62,7 @@ func TestParseDataRefuses(t *testing.T) {
 		"no fields":             "{}",
 		"two values":            wire + wire,
 		"no address":            strings.Replace(wire, "gw04.ext.ffmuc.net", "", 1),
+		"a command in a host":   strings.Replace(wire, "gw04.ext", "$(reboot)", 1),
 		"a space in a host":     strings.Replace(wire, "gw04.ext", "gw04 ext", 1),
 		"a newline in a host":   strings.Replace(wire, "gw04.ext", `gw04\next`, 1),
 		"a port as text":        strings.Replace(wire, "40011", `"40011"`, 1),

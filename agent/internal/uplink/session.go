@@ -128,8 +128,25 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 // The status comes last, and only after the server has confirmed the subscriptions: a
 // worker is given nodes from its status on, and must by then hear of every key.
 func (s *session) introduce(ctx context.Context) error {
-	filters := make(map[string]byte, 2*len(s.domains))
-	for _, d := range s.domains {
+	for some := range slices.Chunk(s.domains, subscribeAtOnce) {
+		if err := s.subscribe(ctx, some); err != nil {
+			return err
+		}
+	}
+	s.gateway.ReportHandshakesAgain() // what was told to the last session may be lost
+	s.publishChanges()
+	s.client.Publish(s.status, 1, true, report.Online)
+	return nil
+}
+
+// subscribeAtOnce is for how many domains one packet subscribes: far below the 64
+// kilobytes that the server takes, however long the names.
+const subscribeAtOnce = 50
+
+// subscribe subscribes to the keys of domains, and returns when the server has confirmed it.
+func (s *session) subscribe(ctx context.Context, domains []domainTopics) error {
+	filters := make(map[string]byte, 2*len(domains))
+	for _, d := range domains {
 		filters[d.allKeys], filters[d.myKeys] = 1, 1
 	}
 	token := s.client.SubscribeMultiple(filters, nil).(*mqtt.SubscribeToken)
@@ -150,9 +167,6 @@ func (s *session) introduce(ctx context.Context) error {
 			return fmt.Errorf("%w: the server refuses %s", errSubscribe, filter)
 		}
 	}
-	s.gateway.ReportHandshakesAgain() // what was told to the last session may be lost
-	s.publishChanges()
-	s.client.Publish(s.status, 1, true, report.Online)
 	return nil
 }
 

@@ -108,6 +108,7 @@ func New(config Config, table Table, keys Keys, memory Memory, log *slog.Logger,
 	b.rejected = newRejections(log, b.metrics.rejected)
 	capabilities := mqtt.NewDefaultServerCapabilities()
 	capabilities.MaximumPacketSize = maxPacket
+	capabilities.MaximumSessionExpiryInterval = 0
 	// Retained messages are what a gateway last said. They do not expire.
 	capabilities.MaximumMessageExpiryInterval = 0
 	b.server = mqtt.New(&mqtt.Options{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,17 +58,28 @@ func newRejections(log *slog.Logger, total *prometheus.CounterVec) *rejections {
 	return &rejections{log: log, total: total, logged: make(map[rejection]struct{})}
 }
 
+// maxText bounds, in bytes, what is kept and logged of a text that a client chose.
+const maxText = 64
+
+func clip(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
 // add counts a message that was rejected. Its topic is zero when it is none of the
 // mesh's.
 func (r *rejections) add(topic topics.Topic, client string, err error) {
-	rejected := rejection{from: topic.Worker, kind: topic.Kind.String(), reason: "payload"}
+	client = clip(client)
+	rejected := rejection{from: clip(topic.Worker), kind: topic.Kind.String(), reason: "payload"}
 	switch {
 	case topic == (topics.Topic{}):
 		rejected = rejection{from: client, kind: "topic", reason: "topic"}
 	case errors.Is(err, errDomain):
 		rejected.reason = "domain"
 	}
-	r.count(rejected, "MQTT message has no effect", "client", client, "worker", topic.Worker, "domain", topic.Domain, "error", err)
+	r.count(rejected, "MQTT message has no effect", "client", client, "worker", clip(topic.Worker), "domain", clip(topic.Domain), "error", err)
 }
 
 // addAccount counts a client that was not let in, and logs it once per host.
@@ -77,7 +89,7 @@ func (r *rejections) addAccount(client, username, remote string) {
 		host = remote
 	}
 	r.count(rejection{from: host, kind: "connect", reason: "account"},
-		"MQTT client is not let in: wrong username or password", "client", client, "username", username, "source", remote)
+		"MQTT client is not let in: wrong username or password", "client", clip(client), "username", clip(username), "source", remote)
 }
 
 func (r *rejections) count(rejected rejection, message string, fields ...any) {

@@ -47,6 +47,9 @@ func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return true }
 // looked at, then the session before it, of the same client id, is ended.
 func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	c := cl.Net.Conn.(*conn) // of our listener, the only one
+	// What a client missed is in the replay: no session outlives its connection. For MQTT
+	// 5 the capabilities say so.
+	cl.Properties.Clean = true
 	// The will comes first: a worker whose session is replaced is not offline in between.
 	h.takeWill(cl, c)
 	h.bus.listener.follow(cl.ID, c)
@@ -143,9 +146,7 @@ func (h *hook) OnWillSent(cl *mqtt.Client, pk packets.Packet) {
 // is disconnected: when it comes back, it knows that it has missed something.
 func (h *hook) OnPublishDropped(cl *mqtt.Client, _ packets.Packet) {
 	h.bus.metrics.dropped.Inc()
-	h.bus.log.Warn("MQTT client does not read fast enough and is disconnected", "client", cl.ID)
-	// Its own goroutine runs into this, and ends the session as any other.
-	_ = cl.Net.Conn.SetDeadline(time.Now())
+	h.bus.cut(cl, "it does not read")
 }
 
 // OnSysInfoTick finds messages that the library dropped without a call: those above
@@ -154,7 +155,24 @@ func (h *hook) OnSysInfoTick(info *system.Info) {
 	dropped := atomic.LoadInt64(&info.InflightDropped)
 	if n := dropped - h.bus.inflightDropped; n > 0 {
 		h.bus.metrics.dropped.Add(float64(n))
-		h.bus.log.Warn("MQTT clients do not acknowledge what they are sent: messages were dropped", "messages", n)
+		h.bus.cutThoseWhoDoNotAcknowledge()
 	}
 	h.bus.inflightDropped = dropped
+}
+
+// cutThoseWhoDoNotAcknowledge disconnects the clients with the most messages under way
+// that they may have, of which the library drops any more.
+func (b *Bus) cutThoseWhoDoNotAcknowledge() {
+	for _, cl := range b.server.Clients.GetAll() {
+		if !cl.Net.Inline && !cl.Closed() && cl.State.Inflight.Len() >= int(b.server.Options.Capabilities.MaximumInflight) {
+			b.cut(cl, "it does not acknowledge")
+		}
+	}
+}
+
+// cut disconnects a client that has missed messages. Its own goroutine runs into the
+// deadline, and ends the session as any other.
+func (b *Bus) cut(cl *mqtt.Client, why string) {
+	b.log.Warn("MQTT client has missed messages and is disconnected", "client", clip(cl.ID), "reason", why)
+	_ = cl.Net.Conn.SetDeadline(time.Now())
 }

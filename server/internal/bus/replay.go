@@ -81,24 +81,29 @@ func (b *Bus) replay(cl *mqtt.Client, c *conn, domain, topic string, qos byte) {
 	}
 	pace := time.NewTicker(replayPause)
 	defer pace.Stop()
+	window, chunkLen := replayWindow, replayChunk
+	if most := int(cl.Properties.Props.ReceiveMaximum); most > 0 { // MQTT 5
+		window, chunkLen = min(window, most), min(chunkLen, most)
+	}
 	sent := 0
 	for sent < len(live) {
-		if qos == 0 || cl.State.Inflight.Len() < replayWindow {
-			chunk := live[sent:min(sent+replayChunk, len(live))]
+		if qos == 0 || cl.State.Inflight.Len()+chunkLen <= window {
+			chunk := live[sent:min(sent+chunkLen, len(live))]
 			if err := b.sendKeys(cl, topic, chunk, qos); err != nil {
-				break
+				b.log.Debug("replay ended early", "client", clip(cl.ID), "domain", domain, "sent", sent, "keys", len(live), "error", err)
+				return
 			}
 			sent += len(chunk)
 		}
 		select {
 		case <-pace.C:
 		case <-c.closed:
-			b.log.Debug("replay ended early", "client", cl.ID, "domain", domain, "sent", sent, "keys", len(live))
+			b.log.Debug("replay ended early", "client", clip(cl.ID), "domain", domain, "sent", sent, "keys", len(live))
 			return
 		}
 	}
 	b.metrics.replayed.Add(float64(sent))
-	b.log.Info("keys replayed", "client", cl.ID, "domain", domain, "keys", sent, "of", len(live), "took", time.Since(began).Round(time.Millisecond))
+	b.log.Info("keys replayed", "client", clip(cl.ID), "domain", domain, "keys", sent, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // sendKeys writes keys to the client's connection, as slowly as the client reads.

@@ -93,8 +93,8 @@ func (a *API) routes(rateLimit int) http.Handler {
 	limit := limitRate(rateLimit)
 	e.POST("/api/v1/wg/key/exchange", a.exchangeV1, limit)
 	e.POST("/api/v2/wg/key/exchange", a.exchangeV2, limit)
-	e.GET("/healthz", a.healthz)
-	e.GET("/readyz", a.readyz)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/healthz", a.healthz)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/readyz", a.readyz)
 	return e
 }
 

@@ -36,8 +36,8 @@ type row struct {
 // save writes the row.
 func (r row) save(tx *sql.Tx) error {
 	_, err := tx.Exec(`INSERT INTO keys (domain, key, first, exchanged, handshake, assigned, worker) VALUES (?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (domain, key) DO UPDATE SET first = excluded.first, exchanged = max(exchanged, excluded.exchanged),
-		handshake = max(handshake, excluded.handshake), assigned = excluded.assigned, worker = excluded.worker`,
+		ON CONFLICT (domain, key) DO UPDATE SET first = excluded.first, exchanged = excluded.exchanged,
+		handshake = excluded.handshake, assigned = excluded.assigned, worker = excluded.worker`,
 		r.domain, r.key[:], r.first, r.exchanged, r.handshake, r.assigned, r.worker)
 	if err != nil {
 		return fmt.Errorf("save key: %w", err)
@@ -73,7 +73,10 @@ func (s *Store) load(now time.Time) error {
 			if len(key) != peer.KeyLen {
 				continue // nothing that this program wrote
 			}
-			r.key, r.saved = peer.Key(key), r.alive()
+			r.key = peer.Key(key)
+			// A clock that was wrong once must not keep a key alive for years.
+			r.exchanged, r.handshake = min(r.exchanged, now.Unix()), min(r.handshake, now.Unix())
+			r.saved = r.alive()
 			s.loaded(r)
 		}
 		return rows.Err()
@@ -135,6 +138,8 @@ func (s *Store) flush() {
 	for which := range s.unsaved {
 		if r := s.domains[which.domain][which.key]; r != nil {
 			rows = append(rows, row{which, *r})
+		} else {
+			delete(s.unsaved, which) // expired meanwhile
 		}
 	}
 	s.mu.Unlock()

@@ -373,6 +373,37 @@ func TestADamagedFileIsMovedAside(t *testing.T) {
 	}
 }
 
+func TestAFileWithOtherTablesIsMovedAside(t *testing.T) {
+	folder := t.TempDir()
+	s := open(t, folder, time.Now())
+	if err := s.file.Write(func(tx *sql.Tx) error {
+		_, err := tx.Exec("DROP TABLE keys")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s = open(t, folder, time.Now())
+	exchange(t, s, "a", 1, time.Now())
+	if !strings.Contains(s.log.String(), "moved aside") {
+		t.Errorf("the log does not say so:\n%s", s.log)
+	}
+}
+
+func TestAKeyOfAClockThatWasWrongDiesAllTheSame(t *testing.T) {
+	folder, now := t.TempDir(), time.Now()
+	s := open(t, folder, now)
+	exchange(t, s, "a", 1, now.AddDate(10, 0, 0))
+	s.stop()
+	s = open(t, folder, now)
+	if got := s.Live("a", now); len(got) != 1 {
+		t.Errorf("now: %v, want the key", got)
+	}
+	if got := s.Live("a", now.Add(ttl+time.Minute)); len(got) != 0 {
+		t.Errorf("a day later: %v, want none", got)
+	}
+}
+
 func TestAFileOfANewerVersionIsNotTouched(t *testing.T) {
 	folder := t.TempDir()
 	s := open(t, folder, time.Now())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -35,12 +36,12 @@ CREATE TABLE keys (
 	assigned  INTEGER NOT NULL,
 	worker    TEXT    NOT NULL,
 	PRIMARY KEY (domain, key)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE TABLE reports (
 	topic   TEXT PRIMARY KEY,
 	payload BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE probe (id INTEGER PRIMARY KEY, filling BLOB NOT NULL);
+) STRICT, WITHOUT ROWID;
+CREATE TABLE probe (id INTEGER PRIMARY KEY, filling BLOB NOT NULL) STRICT;
 PRAGMA user_version = 1;
 `
 
@@ -91,7 +92,11 @@ func openDatabase(ctx context.Context, path string) (*sql.DB, error) {
 	}
 	// With synchronous=NORMAL a commit is in the operating system's hands, and so
 	// survives the process; a checkpoint brings it to the disk.
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)")
+	at := url.URL{
+		Scheme: "file", OmitHost: true, Path: path,
+		RawQuery: "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)",
+	}
+	db, err := sql.Open("sqlite", at.String())
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +122,7 @@ func prepare(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if found == version {
-		return nil
+		return checkTables(ctx, db)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -133,6 +138,24 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	return checkpoint(ctx, db) // the version must stand in the file's header
 }
 
+// checkTables returns an error unless the tables are those of the schema.
+func checkTables(ctx context.Context, db *sql.DB) error {
+	for _, query := range []string{
+		"SELECT domain, key, first, exchanged, handshake, assigned, worker FROM keys LIMIT 0",
+		"SELECT topic, payload FROM reports LIMIT 0",
+		"SELECT id, filling FROM probe LIMIT 0",
+	} {
+		rows, err := db.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkpoint brings everything that is committed to the disk.
 func checkpoint(ctx context.Context, db *sql.DB) error {
 	_, err := db.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
@@ -144,7 +167,8 @@ func damage(err error) error {
 	var failed *sqlite.Error
 	if errors.As(err, &failed) {
 		switch failed.Code() & 0xff { // the low byte is the primary code
-		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		// A logic error is a table or column that is not as this program made it.
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR:
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		}
 	}

@@ -115,6 +115,17 @@ func TestReportsSurvive(t *testing.T) {
 	}
 }
 
+func TestAFolderMayHaveAnyName(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "odd?a=b#c%41 d")
+	f, _, _, _ := run(t, folder)
+	if err := save(f, "a", 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(folder, "state.db")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAFullDiskIsSaidOnceAndHeals(t *testing.T) {
 	folder := smallDisk(t, "size=1m")
 	f, l, restored, _ := run(t, folder)
