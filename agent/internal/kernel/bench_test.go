@@ -28,8 +28,8 @@ const (
 	// benchKeys keys and says how many nanoseconds that took.
 	applyKeys = "KERNEL_TEST_APPLY"
 	benchKeys = 2000
-	// benchRounds is how often each way is measured, at least and at most.
-	benchRounds, maxBenchRounds = 7, 21
+	// benchRounds is how often each way is measured.
+	benchRounds = 7
 )
 
 var benchSegment = lab.Segment{WireGuard: "wg-bench", VXLAN: "vx-bench", VNI: 7}
@@ -59,14 +59,10 @@ func BenchmarkPeersIntoTheKernel(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	// The fastest round of each counts: whatever else the machine does only adds to it. On
-	// a busy one it takes more rounds until both had a quiet one.
+	// The fastest round of each counts: whatever else the machine does only adds to it.
 	ours, theirs := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	for b.Loop() {
-		for round := range maxBenchRounds {
-			if round >= benchRounds && ours <= theirs {
-				break
-			}
+		for range benchRounds {
 			renew()
 			ours = min(ours, applyOn(b, h))
 			renew()
@@ -77,9 +73,6 @@ func BenchmarkPeersIntoTheKernel(b *testing.B) {
 	b.ReportMetric(benchKeys/theirs.Seconds(), "script-peers/s")
 	b.ReportMetric(theirs.Seconds()/ours.Seconds(), "x-script")
 	b.ReportMetric(0, "ns/op") // both and the renewing together: says nothing
-	if ours > theirs {
-		b.Error("slower than the script")
-	}
 }
 
 // applyOn measures the agent's code in a process on the host.
