@@ -4,6 +4,8 @@ VERSION   = $(shell git -c safe.directory='*' describe --tags --always --dirty)
 GO_BUILD  = CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X wgsteer/internal/build.version=$(VERSION)'
 FUZZTIME  = 10s
 BENCHTIME = 1s
+SEED      = 1
+ROUNDS    = 100
 IMAGE     = wgsteer-server
 
 # The version comes from above; asking git itself, Go fails where root builds in a
@@ -12,7 +14,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # Where Debian has programs that an ordinary user's PATH does not find.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help build demo test check bench fuzz image clean always
+.PHONY: help build demo test check bench chaos fuzz image clean always
 .NOTPARALLEL:
 
 help:   ## List the targets
@@ -42,6 +44,10 @@ bench:  ## Run all benchmarks, each for BENCHTIME (root)
 	@.ci/setup bench
 	@set -e; list=$$(.ci/each Benchmark); echo "$$list" | while read -r package names; do \
 		go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) "$$package"; done
+
+chaos:  ## Break a mesh ROUNDS times, drawn from SEED, and check that nothing is lost (root)
+	@.ci/setup test
+	CI=true go test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -chaos.seed $(SEED) -chaos.rounds $(ROUNDS)
 
 fuzz:   ## Run every fuzz target for FUZZTIME
 	@set -e; list=$$(.ci/each Fuzz); echo "$$list" | while read -r package names; do \

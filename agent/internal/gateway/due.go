@@ -9,8 +9,9 @@ import (
 
 const (
 	// reconcileInterval bounds how long something that somebody changed behind our
-	// back, and that no event tells of, stays changed.
-	reconcileInterval = 30 * time.Second
+	// back, and that no event tells of, stays changed: with the time that it takes to put
+	// it back, 30 seconds.
+	reconcileInterval = 25 * time.Second
 	// settle is how long an event waits for those that follow it: an interface that is
 	// being set up sends several.
 	settle = 250 * time.Millisecond

@@ -92,11 +92,7 @@ func openDatabase(ctx context.Context, path string) (*sql.DB, error) {
 	}
 	// With synchronous=NORMAL a commit is in the operating system's hands, and so
 	// survives the process; a checkpoint brings it to the disk.
-	at := url.URL{
-		Scheme: "file", OmitHost: true, Path: path,
-		RawQuery: "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)",
-	}
-	db, err := sql.Open("sqlite", at.String())
+	db, err := sql.Open("sqlite", databaseURL(path, "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(1000)"))
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +102,37 @@ func openDatabase(ctx context.Context, path string) (*sql.DB, error) {
 		return nil, damage(err)
 	}
 	return db, nil
+}
+
+// databaseURL is how SQLite is told which file to open, and how.
+func databaseURL(path, how string) string {
+	at := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: how}
+	return at.String()
+}
+
+// openReadable opens a database that cannot be opened to be written: the disk is full or
+// read-only, say. It returns nil when it cannot be read either.
+//
+// A database in WAL mode needs files beside it even to be read, which cannot be made now.
+// Without them it has to be immutable for SQLite to read it.
+func openReadable(ctx context.Context, path string) *sql.DB {
+	if checkHeader(path) != nil {
+		return nil
+	}
+	for _, how := range []string{"mode=ro", "mode=ro&immutable=1"} {
+		db, err := sql.Open("sqlite", databaseURL(path, how))
+		if err != nil {
+			continue
+		}
+		db.SetMaxOpenConns(1)
+		var found int
+		err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found)
+		if err == nil && found == version {
+			return db
+		}
+		db.Close()
+	}
+	return nil
 }
 
 // prepare checks the database and makes its tables.

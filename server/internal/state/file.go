@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -28,9 +29,11 @@ type File struct {
 	// not: what was to be written meanwhile has to be written now.
 	restored func()
 
-	mu    sync.Mutex
-	db    *sql.DB // nil: cannot be opened
-	fault error
+	mu sync.Mutex
+	db *sql.DB // nil: cannot be opened
+	// readable is a database that can be read while db is nil; nil: there is none.
+	readable *sql.DB
+	fault    error
 }
 
 // write is one change of the database, and who waits for it.
@@ -47,6 +50,7 @@ const maxGroup = 4096
 
 // Open opens the state in the folder, which it makes if it is not there. A damaged
 // file is moved aside. A folder or file that cannot be written is no error: see Fault.
+// What is in it is read all the same.
 // The errors that remain wrap ErrLocked or ErrNewer, and nothing was touched then.
 func Open(ctx context.Context, folder string, log *slog.Logger, registry prometheus.Registerer) (*File, error) {
 	f := &File{
@@ -61,6 +65,9 @@ func Open(ctx context.Context, folder string, log *slog.Logger, registry prometh
 	if errors.Is(err, ErrLocked) || errors.Is(err, ErrNewer) {
 		f.close()
 		return nil, fmt.Errorf("state in %s: %w", folder, err)
+	}
+	if err != nil {
+		f.readable = openReadable(ctx, filepath.Join(folder, databaseName))
 	}
 	f.setFault(err)
 	return f, nil
@@ -89,9 +96,18 @@ func (f *File) open(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.db = db
-	f.mu.Unlock()
+	f.closeReadable()
 	return nil
+}
+
+// closeReadable closes what could only be read. File.mu is held.
+func (f *File) closeReadable() {
+	if f.readable != nil {
+		f.readable.Close()
+		f.readable = nil
+	}
 }
 
 func lockFolder(folder string) (*os.File, error) {
@@ -116,6 +132,7 @@ func (f *File) close() error {
 	var err error
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.closeReadable()
 	if f.db != nil {
 		err = f.db.Close()
 		f.db = nil
@@ -161,11 +178,13 @@ func (f *File) setFault(err error) {
 	}
 }
 
-// Read reads from the file. Where it is not open there is nothing to read, and nothing
-// is done.
+// Read reads from the file. Where it cannot be opened, not even for that, there is
+// nothing to read, and nothing is done.
 func (f *File) Read(query func(*sql.DB) error) error {
-	db, err := f.database()
-	if err != nil {
+	f.mu.Lock()
+	db := cmp.Or(f.db, f.readable)
+	f.mu.Unlock()
+	if db == nil {
 		return nil
 	}
 	return query(db)

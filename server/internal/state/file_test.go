@@ -159,6 +159,36 @@ func TestAFullDiskIsSaidOnceAndHeals(t *testing.T) {
 	}
 }
 
+func TestWhatIsOnAFullDiskIsReadAtTheStart(t *testing.T) {
+	folder := smallDisk(t, "size=4m")
+	f, _, _, stop := run(t, folder)
+	if err := save(f, "kept", 10); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	filling := filepath.Join(folder, "filling")
+	if err := os.WriteFile(filling, make([]byte, 8<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	f, _, restored, _ := run(t, folder)
+	if f.Fault() == nil {
+		t.Error("there is no fault")
+	}
+	if got, err := f.Reports(); err != nil || got["kept"] == nil {
+		t.Errorf("what was written before cannot be read: %v, %v", got, err)
+	}
+	if err := os.Remove(filling); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the state can be written again", restored)
+	if err := save(f, "new", 10); err != nil {
+		t.Error(err)
+	}
+	if got, err := f.Reports(); err != nil || len(got) != 2 {
+		t.Errorf("reports %v, %v, want both", got, err)
+	}
+}
+
 func TestAReadOnlyDiskIsNoReasonNotToStart(t *testing.T) {
 	folder := smallDisk(t, "size=4m")
 	f, _, _, stop := run(t, folder)
@@ -172,6 +202,9 @@ func TestAReadOnlyDiskIsNoReasonNotToStart(t *testing.T) {
 	f, l, restored, _ := run(t, folder)
 	if f.Fault() == nil {
 		t.Error("there is no fault")
+	}
+	if got, err := f.Reports(); err != nil || got["kept"] == nil {
+		t.Errorf("what was written before cannot be read: %v, %v", got, err)
 	}
 	if err := save(f, "new", 10); err == nil {
 		t.Error("a write onto a read-only disk succeeds")
