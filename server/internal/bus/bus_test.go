@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
+	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/keys"
@@ -34,26 +35,9 @@ type server struct {
 	table    *steering.Table
 	keys     *keys.Store
 	registry *prometheus.Registry
-	log      *lockedBuffer
+	log      *logtest.Buffer
 	// stop stops it, and fails the test if that fails. Later calls do nothing.
 	stop func()
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func start(t *testing.T, config bus.Config) *server {
@@ -66,7 +50,7 @@ func startWith(t *testing.T, config bus.Config, memory bus.Memory) *server {
 	s := &server{
 		table:    steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }, 0),
 		registry: prometheus.NewPedanticRegistry(),
-		log:      &lockedBuffer{},
+		log:      &logtest.Buffer{},
 	}
 	config.Listen = "127.0.0.1:0"
 	config.Domains = []string{"ff_a", "ff_b"}

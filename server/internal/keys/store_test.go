@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
 	"wgsteer/server/internal/keys"
 	"wgsteer/server/internal/state"
@@ -45,25 +46,8 @@ func key(n int) (k peer.Key) { binary.BigEndian.PutUint32(k[:], uint32(n)+1); re
 type opened struct {
 	*keys.Store
 	file *state.File
-	log  *lockedBuffer
+	log  *logtest.Buffer
 	stop func()
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func open(t testing.TB, folder string, now time.Time) *opened {
@@ -77,7 +61,7 @@ func open(t testing.TB, folder string, now time.Time) *opened {
 }
 
 func tryOpen(folder string, now time.Time) (*opened, error) {
-	o := &opened{log: &lockedBuffer{}}
+	o := &opened{log: &logtest.Buffer{}}
 	var err error
 	o.file, err = state.Open(context.Background(), folder, slog.New(slog.NewTextHandler(o.log, nil)), prometheus.NewRegistry())
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,33 +16,16 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"wgsteer/internal/logtest"
 	"wgsteer/server/internal/state"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// log is a log that a test can read.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 // run opens the state in the folder and has it written.
-func run(t *testing.T, folder string) (f *state.File, l *log, restored chan struct{}, stop func()) {
+func run(t *testing.T, folder string) (f *state.File, l *logtest.Buffer, restored chan struct{}, stop func()) {
 	t.Helper()
-	l = &log{}
+	l = &logtest.Buffer{}
 	f, err := state.Open(t.Context(), folder, slog.New(slog.NewTextHandler(l, nil)), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -141,8 +123,8 @@ func TestAFullDiskIsSaidOnceAndHeals(t *testing.T) {
 	if f.Fault() == nil {
 		t.Error("there is no fault")
 	}
-	if n := l.count("cannot be written"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, l.text.String())
+	if n := l.Count("cannot be written"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, l)
 	}
 	if err := os.Remove(filling); err != nil {
 		t.Fatal(err)
@@ -151,8 +133,8 @@ func TestAFullDiskIsSaidOnceAndHeals(t *testing.T) {
 	if err := f.Fault(); err != nil {
 		t.Errorf("the fault is still there: %v", err)
 	}
-	if n := l.count("can be written again"); n != 1 {
-		t.Errorf("said %d times that it can be written again, want once:\n%s", n, l.text.String())
+	if n := l.Count("can be written again"); n != 1 {
+		t.Errorf("said %d times that it can be written again, want once:\n%s", n, l)
 	}
 	if err := save(f, "small", 1000); err != nil {
 		t.Error(err)
@@ -209,8 +191,8 @@ func TestAReadOnlyDiskIsNoReasonNotToStart(t *testing.T) {
 	if err := save(f, "new", 10); err == nil {
 		t.Error("a write onto a read-only disk succeeds")
 	}
-	if n := l.count("cannot be written"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, l.text.String())
+	if n := l.Count("cannot be written"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, l)
 	}
 	if err := unix.Mount("", folder, "", unix.MS_REMOUNT, ""); err != nil {
 		t.Fatal(err)
@@ -268,7 +250,7 @@ func TestAFileThatIsDamagedWhileItIsUsedIsReplaced(t *testing.T) {
 		t.Fatal("the library does not notice")
 	}
 	await(t, "the state can be written again", restored)
-	if l.count("moved aside") != 1 {
-		t.Errorf("the log does not say so:\n%s", l.text.String())
+	if l.Count("moved aside") != 1 {
+		t.Errorf("the log does not say so:\n%s", l)
 	}
 }

@@ -1,45 +1,22 @@
 package steering_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"wgsteer/internal/logtest"
 	"wgsteer/server/internal/steering"
 )
-
-// events are the messages, levels and fields of a log, but for the times.
-type events struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (e *events) Write(p []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.text.Write(p)
-}
-
-// take returns the lines since the last call.
-func (e *events) take() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(e.text.String()), "\n")
-	e.text.Reset()
-	return lines
-}
 
 func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := steering.NewTable([]string{"a", "b"}, func(string) uint32 { return 7 }, 3*time.Minute)
-		log := &events{}
+		log := &logtest.Buffer{}
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error)
 		go func() {
@@ -56,10 +33,7 @@ func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 			t.Helper()
 			time.Sleep(1500 * time.Millisecond)
 			synctest.Wait()
-			if len(want) == 0 {
-				want = []string{""}
-			}
-			if diff := cmp.Diff(want, log.take()); diff != "" {
+			if diff := cmp.Diff(want, log.Take()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
 		}
