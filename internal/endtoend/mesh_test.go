@@ -56,7 +56,7 @@ const (
 	// promptly is far below every keepalive: it bounds what must not wait for one.
 	promptly = 3 * time.Second
 	// timeout bounds a test.
-	timeout = 100 * time.Second
+	timeout = 4 * time.Minute
 )
 
 // domain is a mesh segment.
