@@ -127,8 +127,14 @@ func TestUnitsBringNodesIn(t *testing.T) {
 	t.Run("the server keeps its state", func(t *testing.T) {
 		c.run(t, "systemctl", "restart", "wgsteer-server.service")
 		const kept = "msg=\"state is kept\" folder=/var/lib/wgsteer keys=1"
-		if out := c.run(t, "journalctl", "--no-pager", "--unit=wgsteer-server.service"); !strings.Contains(out, kept) {
-			t.Errorf("after a restart the journal does not say %q:\n%s", kept, out)
+		if err := c.Eventually(t.Context(), func() error {
+			out, err := run(c.Command(t.Context(), "journalctl", "--no-pager", "--unit=wgsteer-server.service"))
+			if err == nil && !strings.Contains(out, kept) {
+				err = fmt.Errorf("after a restart the journal does not say %q:\n%s", kept, out)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
 		}
 	})
 	for _, unit := range units {
