@@ -88,7 +88,8 @@ func TestARestartedServerAnswersFromWhatItKnewAndForgetsWhoDoesNotComeBack(t *te
 	server := m.startServer()
 	lost, agent := gw1.startAgent(), gw2.startAgent()
 	m.eventually(m.lacks())
-	m.post(welt, newKeys(1)) // what was reported before is written before
+	// Both gateways are there, and what they reported is written before these keys.
+	m.eventually(m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1}))
 
 	check(t, server.Kill())
 	m.freeze(lost)
