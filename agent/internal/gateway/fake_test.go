@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"wgsteer/internal/config"
+	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
 )
 
@@ -284,23 +284,12 @@ func pass(d time.Duration) {
 }
 
 // lines is a log.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
+type lines struct{ logtest.Buffer }
 
 // count returns how many lines hold all the texts.
 func (l *lines) count(texts ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	count := 0
-	for line := range strings.Lines(l.buf.String()) {
+	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			count++
 		}
@@ -312,7 +301,7 @@ func (l *lines) count(texts ...string) int {
 func (l *lines) once(t *testing.T, texts ...string) {
 	t.Helper()
 	if n := l.count(texts...); n != 1 {
-		t.Errorf("the log says %q %d times, want once, in:\n%s", texts, n, l.buf.String())
+		t.Errorf("the log says %q %d times, want once, in:\n%s", texts, n, l.String())
 	}
 }
 

@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"wgsteer/agent/internal/gateway"
 	"wgsteer/internal/config"
+	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
 )
 
@@ -275,23 +275,12 @@ func eventually(t *testing.T, attempt func() error) {
 var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // lines is a log.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
+type lines struct{ logtest.Buffer }
 
 // says returns an error unless the log holds the text that many times.
 func (l *lines) says(text string, times int) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := strings.Count(l.buf.String(), text); n != times {
-		return fmt.Errorf("the log says %q %d times, want %d, in:\n%s", text, n, times, l.buf.String())
+	if n := l.Count(text); n != times {
+		return fmt.Errorf("the log says %q %d times, want %d, in:\n%s", text, n, times, l.String())
 	}
 	return nil
 }

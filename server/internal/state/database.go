@@ -157,7 +157,7 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	}
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(ctx, schema); err != nil {
-		return err
+		return otherTables(err)
 	}
 	if err := tx.Commit(); err != nil {
 		return err
@@ -174,13 +174,23 @@ func checkTables(ctx context.Context, db *sql.DB) error {
 	} {
 		rows, err := db.QueryContext(ctx, query)
 		if err != nil {
-			return err
+			return otherTables(err)
 		}
 		if err := rows.Close(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// otherTables wraps errDamaged around the error of a statement that the database
+// cannot make sense of: its tables are not those that this program makes.
+func otherTables(err error) error {
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code()&0xff == sqlite3.SQLITE_ERROR {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
 }
 
 // checkpoint brings everything that is committed to the disk.
@@ -194,8 +204,7 @@ func damage(err error) error {
 	var failed *sqlite.Error
 	if errors.As(err, &failed) {
 		switch failed.Code() & 0xff { // the low byte is the primary code
-		// A logic error is a table or column that is not as this program made it.
-		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR:
+		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		}
 	}
