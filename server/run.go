@@ -38,6 +38,14 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if kept.file != nil {
+		kept.file.Restored(func() {
+			if err := kept.keys.DiskRestored(time.Now()); err != nil {
+				log.Error("keys on disk cannot be read", "error", err)
+			}
+			mqtt.ReplayAgain()
+		})
+	}
 	api, err := exchange.New(exchange.Config{
 		Listen: cfg.Server.HTTPListen, RateLimit: cfg.Server.RateLimit,
 	}, table, kept.keys, mqtt, log, registry)
@@ -59,7 +67,8 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 // kept is what survives the process.
 type kept struct {
 	keys    *keys.Store
-	reports bus.Memory // nil: none
+	file    *state.File // nil: none
+	reports bus.Memory  // the same, nil: none
 	run     stage
 }
 
@@ -76,14 +85,9 @@ func openState(ctx context.Context, cfg config.Server, log *slog.Logger, registr
 	if k.keys, err = keys.New(cfg.KeyTTL, file, time.Now()); err != nil {
 		return kept{}, err
 	}
-	file.Restored(func() {
-		if err := k.keys.DiskRestored(time.Now()); err != nil {
-			log.Error("keys on disk cannot be read", "error", err)
-		}
-	})
 	if file.Fault() == nil { // otherwise it has said so
 		log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
 	}
-	k.reports, k.run = file, stage{file.Run}
+	k.file, k.reports, k.run = file, file, stage{file.Run}
 	return k, nil
 }

@@ -3,7 +3,9 @@ package bus
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,6 +130,13 @@ func (l *listener) Close(disconnectClients listeners.CloseFn) {
 	l.served.Wait()
 }
 
+// all returns the connections that are open.
+func (l *listener) all() []*conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.open))
+}
+
 // conn is a client's connection.
 type conn struct {
 	net.Conn
@@ -140,12 +149,19 @@ type conn struct {
 	closing      sync.Once
 
 	mu sync.Mutex
-	// replaying are the domains whose keys are being replayed.
-	replaying map[string]struct{}
+	// feeds are the domains whose keys the client subscribed to.
+	feeds map[string]*feed
+}
+
+// feed is how a client is sent the keys of a domain that are alive.
+type feed struct {
+	replay func()
+	// running tells whether that is under way, and again whether to begin anew then.
+	running, again bool
 }
 
 func newConn(tcp net.Conn) *conn {
-	return &conn{Conn: tcp, closed: make(chan struct{}), done: make(chan struct{}), replaying: make(map[string]struct{})}
+	return &conn{Conn: tcp, closed: make(chan struct{}), done: make(chan struct{}), feeds: make(map[string]*feed)}
 }
 
 // Close closes the connection.
@@ -154,20 +170,42 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// startReplay notes that the keys of a domain are being replayed. It returns false when
-// they already are: what is new since then was sent as new.
-func (c *conn) startReplay(domain string) bool {
+// subscribe notes how the keys of a domain are replayed. It returns the function that does
+// it now, or nil while the ones of an earlier subscription are: what is new since that
+// began was sent as new.
+func (c *conn) subscribe(domain string, replay func()) (run func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, running := c.replaying[domain]; running {
-		return false
+	if f := c.feeds[domain]; f != nil && f.running {
+		return nil
 	}
-	c.replaying[domain] = struct{}{}
-	return true
+	f := &feed{replay: replay, running: true}
+	c.feeds[domain] = f
+	return func() { c.run(f) }
 }
 
-func (c *conn) endReplay(domain string) {
+// again returns functions that replay once more what the client subscribed to.
+func (c *conn) again() (run []func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.replaying, domain)
+	for _, f := range c.feeds {
+		if f.running {
+			f.again = true
+			continue
+		}
+		f.running = true
+		run = append(run, func() { c.run(f) })
+	}
+	return run
+}
+
+// run replays a feed until nothing asks for more.
+func (c *conn) run(f *feed) {
+	for more := true; more; {
+		f.replay()
+		c.mu.Lock()
+		more, f.again = f.again, false
+		f.running = more
+		c.mu.Unlock()
+	}
 }

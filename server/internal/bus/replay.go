@@ -25,17 +25,31 @@ const (
 	replayWindow = 256
 )
 
-// replays starts a replay for each domain whose keys the client subscribes to now.
+// startReplays starts a replay for each domain whose keys the client subscribes to now.
 func (b *Bus) startReplays(cl *mqtt.Client, c *conn, filters packets.Subscriptions, codes []byte) {
 	for _, domain := range b.config.Domains {
 		topic, qos := b.replayTopic(cl, domain, filters, codes)
-		if topic == "" || !c.startReplay(domain) {
+		if topic == "" {
 			continue
 		}
-		b.replays.Go(func() {
-			defer c.endReplay(domain)
-			b.replay(cl, c, domain, topic, qos)
-		})
+		if run := c.subscribe(domain, func() { b.replay(cl, c, domain, topic, qos) }); run != nil {
+			b.replays.Go(run)
+		}
+	}
+}
+
+// ReplayAgain sends all clients the keys that are alive once more: there may be some that
+// were neither new nor known when the clients subscribed. It does not wait for that.
+func (b *Bus) ReplayAgain() {
+	b.reports.Lock() // for stopping
+	defer b.reports.Unlock()
+	if b.stopping {
+		return
+	}
+	for _, c := range b.listener.all() {
+		for _, run := range c.again() {
+			b.replays.Go(run)
+		}
 	}
 }
 

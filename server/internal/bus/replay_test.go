@@ -133,6 +133,29 @@ func TestAReplayOfManyKeysIsCompleteAndNewestFirst(t *testing.T) {
 	}
 }
 
+// Keys that were read from a disk which could not be read when the server started.
+func TestKeysThatAreFoundLaterReachThoseWhoSubscribedBefore(t *testing.T) {
+	s := start(t, bus.Config{})
+	s.accept(t, "ff_a", 10)
+	agent, python := &inbox{}, &inbox{}
+	done(t, connect(t, s.options("gw1")).SubscribeMultiple(map[string]byte{"wireguard/ff_a/all": 1, "wireguard/ff_a/gw1": 1}, agent.take))
+	done(t, connect(t, s.options("py1")).Subscribe("wireguard/ff_b/+", 0, python.take))
+	eventually(t, "the agent has the first keys", func() bool { return agent.count() == 10 })
+	// Also while a replay is under way: none is forgotten.
+	s.accept(t, "ff_a", 3000)
+	s.accept(t, "ff_b", 10)
+	s.ReplayAgain()
+	s.accept(t, "ff_a", 3010)
+	s.ReplayAgain()
+	eventually(t, "all keys are there", func() bool {
+		got := map[string]struct{}{}
+		for _, message := range agent.all() {
+			got[message] = struct{}{}
+		}
+		return len(got) == 3010 && python.count() >= 10
+	})
+}
+
 // A client that acknowledges nothing gets no more than the window, and new keys all the
 // same: they do not wait for the replay.
 func TestNewKeysOvertakeTheReplay(t *testing.T) {
