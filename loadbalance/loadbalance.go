@@ -137,6 +137,11 @@ func Choose(candidates []Candidate) (chosen Standing, ok bool) {
 	return s.standing(&candidates[i]), true
 }
 
+// Stand returns how the candidate at position i stands among the candidates.
+func Stand(candidates []Candidate, i int) Standing {
+	return sum(candidates).standing(&candidates[i])
+}
+
 // Explain returns how every candidate stands, in the order given.
 func Explain(candidates []Candidate) []Standing {
 	s := sum(candidates)

@@ -21,11 +21,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"wgsteer/internal/peer"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
 	"wgsteer/server/internal/keys"
 	"wgsteer/server/internal/state"
-	"wgsteer/server/internal/steering"
 )
 
 // The size of the benchmark: connections that send exchanges, and exchanges of each
@@ -117,7 +117,7 @@ type site struct {
 
 func startSite(b *testing.B, disk keys.Disk) site {
 	registry := prometheus.NewRegistry()
-	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
+	table := steering.New(steering.Settings{Domains: []string{"ff_a"}})
 	store, err := keys.New(24*time.Hour, disk, time.Now())
 	if err != nil {
 		b.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"wgsteer/internal/config"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/admin"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
 	"wgsteer/server/internal/keys"
 	"wgsteer/server/internal/state"
-	"wgsteer/server/internal/steering"
 )
 
 // run is the server, until ctx is done.
@@ -26,13 +26,9 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	domains := make([]string, len(cfg.Domains))
-	for i, domain := range cfg.Domains {
-		domains[i] = domain.Name
-	}
-	table := steering.NewTable(domains, cfg.Weight, cfg.Server.SilentAfter)
+	table := steering.New(settings(cfg))
 	mqtt, err := bus.New(bus.Config{
-		Domains: domains,
+		Domains: domainNames(cfg),
 		Listen:  cfg.Server.MQTTListen, Username: cfg.MQTT.Username, Password: cfg.MQTT.Password,
 	}, table, kept.keys, kept.reports, log, registry)
 	if err != nil {
@@ -62,6 +58,27 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	}
 	// Exchanges that are under way need the MQTT server, and both need the state.
 	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
+}
+
+// settings are what the config says of steering.
+func settings(cfg *config.Config) steering.Settings {
+	return steering.Settings{
+		Domains:         domainNames(cfg),
+		Worker:          func(name string) steering.Worker { return steering.Worker{Weight: cfg.Weight(name)} },
+		SilentAfter:     cfg.Server.SilentAfter,
+		Settle:          15 * time.Second,
+		RetryWindow:     10 * time.Minute,
+		StickyTolerance: 0.1,
+		Memory:          cfg.Server.KeyTTL,
+	}
+}
+
+func domainNames(cfg *config.Config) []string {
+	names := make([]string, len(cfg.Domains))
+	for i, domain := range cfg.Domains {
+		names[i] = domain.Name
+	}
+	return names
 }
 
 // kept is what survives the process.

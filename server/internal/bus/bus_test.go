@@ -20,9 +20,9 @@ import (
 
 	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/keys"
-	"wgsteer/server/internal/steering"
 )
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func start(t *testing.T, config bus.Config) *server {
 func startWith(t *testing.T, config bus.Config, memory bus.Memory) *server {
 	t.Helper()
 	s := &server{
-		table:    steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }, 0),
+		table:    steering.New(steering.Settings{Domains: []string{"ff_a", "ff_b"}}),
 		registry: prometheus.NewPedanticRegistry(),
 		log:      &logtest.Buffer{},
 	}
@@ -121,8 +121,8 @@ func offer(t *testing.T, client mqtt.Client, worker string) {
 
 // chosen is the worker that a node is sent to in domain ff_a, or "".
 func (s *server) chosen() string {
-	a, _ := s.table.Assign("ff_a", peer.Key{1})
-	return a.Worker
+	e, _ := s.table.Explain(steering.Ask{Domain: "ff_a"}, time.Now())
+	return e.Chosen
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {

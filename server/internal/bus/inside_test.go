@@ -12,14 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"wgsteer/internal/peer"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/keys"
-	"wgsteer/server/internal/steering"
 )
 
 // serve runs a bus until the end of the test.
 func serve(t *testing.T) *Bus {
 	t.Helper()
-	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
+	table := steering.New(steering.Settings{Domains: []string{"ff_a"}})
 	store, err := keys.New(time.Hour, nil, time.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"wgsteer/internal/peer"
-	"wgsteer/server/internal/steering"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/web"
 )
 
@@ -22,8 +22,8 @@ type Workers interface {
 	Knows(domain string) bool
 	// IsWorkerKey tells whether a key is that of a worker.
 	IsWorkerKey(key peer.Key) bool
-	// Assign picks the worker for a key. ok is false when no worker offers the domain.
-	Assign(domain string, key peer.Key) (a steering.Assignment, ok bool)
+	// Assign picks the worker for a node. ok is false when no worker offers the domain.
+	Assign(ask steering.Ask, now time.Time) (a steering.Assignment, ok bool)
 	// Unserved returns the configured domains that no worker offers.
 	Unserved() []string
 }
@@ -126,7 +126,7 @@ func (a *API) exchangeV2(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	assigned, ok := a.workers.Assign(req.domain, req.key)
+	assigned, ok := a.workers.Assign(steering.Ask{Domain: req.domain, Key: req.key}, time.Now())
 	a.save(req, assigned.Worker)
 	if !ok {
 		return errNoWorker

@@ -21,8 +21,8 @@ import (
 
 	"wgsteer/internal/peer"
 	"wgsteer/internal/report"
+	"wgsteer/internal/steering"
 	"wgsteer/server/internal/exchange"
-	"wgsteer/server/internal/steering"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,7 +96,7 @@ func start(t *testing.T, config exchange.Config) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := steering.NewTable([]string{"ff_a", "ff_b"}, func(string) uint32 { return 1 }, 0)
+	table := steering.New(steering.Settings{Domains: []string{"ff_a", "ff_b"}})
 	table.SetData("gw04", "ff_a", report.Data{
 		ExternalAddress: "gw04.ext.ffmuc.net", Port: 40011, PublicKey: key,
 		LinkAddress: netip.MustParseAddr("fe80::27c:16ff:fec0:6c74"),

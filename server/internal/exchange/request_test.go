@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"wgsteer/internal/peer"
-	"wgsteer/server/internal/steering"
+	"wgsteer/internal/steering"
 )
 
 func FuzzParseRequest(f *testing.F) {
@@ -17,7 +17,7 @@ func FuzzParseRequest(f *testing.F) {
 	f.Add([]byte(`{"domain":"ff_a","public_key":"` + key + `","public_key":""}`))
 	f.Add([]byte(`[{"domain":"ff_a"}]`))
 	f.Add([]byte(`{"domain":null}`))
-	table := steering.NewTable([]string{"ff_a"}, func(string) uint32 { return 1 }, 0)
+	table := steering.New(steering.Settings{Domains: []string{"ff_a"}})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req, err := parseRequest(body, table)
 		if err != nil {

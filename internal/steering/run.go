@@ -11,8 +11,8 @@ import (
 // lookInterval is the time between two looks for what an operator should hear of.
 const lookInterval = time.Second
 
-// Run looks for workers that are online and do not report, and logs them, new workers,
-// and domains that no worker offers any more, until ctx is done.
+// Run logs what an operator should hear of, until ctx is done: workers that are online and
+// do not report, suspect ones, new ones, and domains that no worker offers any more.
 func (t *Table) Run(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()
@@ -21,12 +21,13 @@ func (t *Table) Run(ctx context.Context, log *slog.Logger) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			t.look(now, log)
+			t.Look(now, log)
 		}
 	}
 }
 
-func (t *Table) look(now time.Time, log *slog.Logger) {
+// Look does once what Run does every second.
+func (t *Table) Look(now time.Time, log *slog.Logger) {
 	for _, w := range t.newWorkers() {
 		log.Info("worker is known now", "worker", w.Name, "weight", w.Weight)
 	}
@@ -37,6 +38,14 @@ func (t *Table) look(now time.Time, log *slog.Logger) {
 			log.Info("worker reports again", "worker", change.Worker)
 		}
 	}
+	for _, s := range t.Suspicions(now) {
+		if s.Suspect {
+			log.Warn("worker is suspect: nodes that are sent to it are not seen there; it gets one a minute, as a probe", "worker", s.Worker,
+				"failed", s.Failed, "of", s.Of, "nodes", s.Nodes)
+		} else {
+			log.Info("worker is no longer suspect: probes were seen there", "worker", s.Worker)
+		}
+	}
 	for _, s := range t.serviceChanges() {
 		if s.served {
 			log.Info("domain has a worker", "domain", s.domain)
@@ -44,6 +53,18 @@ func (t *Table) look(now time.Time, log *slog.Logger) {
 			log.Warn("domain has no worker: its nodes are told to ask again later", "domain", s.domain)
 		}
 	}
+}
+
+// Suspicions returns the workers that became suspect or are trusted again since the last
+// call, in that order.
+func (t *Table) Suspicions(now time.Time) []Suspicion {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(now)
+	t.forget(now)
+	news := t.news
+	t.news = nil
+	return news
 }
 
 // known is a worker and its weight.
@@ -60,7 +81,7 @@ func (t *Table) newWorkers() []known {
 	for _, w := range t.workers {
 		if !w.announced {
 			w.announced = true
-			found = append(found, known{w.name, w.weight})
+			found = append(found, known{w.name, w.Weight})
 		}
 	}
 	slices.SortFunc(found, func(a, b known) int { return cmp.Compare(a.Name, b.Name) })

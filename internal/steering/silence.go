@@ -19,16 +19,13 @@ type Hearing struct {
 func (t *Table) Listen(now time.Time) []Hearing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.silentAfter == 0 {
-		return nil
-	}
 	var changes []Hearing
 	for _, w := range t.workers {
 		if w.again {
 			w.again = false
 			changes = append(changes, Hearing{Worker: w.name, Heard: w.heard})
 		}
-		silent := w.online && !w.heard.IsZero() && now.Sub(w.heard) >= t.silentAfter
+		silent := t.settings.SilentAfter > 0 && w.online && !w.heard.IsZero() && now.Sub(w.heard) >= t.settings.SilentAfter
 		if silent == w.silent {
 			continue
 		}

@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"wgsteer/internal/logtest"
-	"wgsteer/server/internal/steering"
+	"wgsteer/internal/steering"
 )
 
 func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := steering.NewTable([]string{"a", "b"}, func(string) uint32 { return 7 }, 3*time.Minute)
+		table := steering.New(settings(map[string]uint32{"gw1": 7}))
 		log := &logtest.Buffer{}
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error)

@@ -1,0 +1,256 @@
+package steering
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"wgsteer/internal/peer"
+	"wgsteer/loadbalance"
+)
+
+// A node stays where it is as long as its tunnel works. To move it, its gateway is told to
+// remove its peer: the node notices, asks again and is sent elsewhere.
+
+// Move is a node that is to leave a worker.
+type Move struct {
+	Domain   string
+	Key      peer.Key
+	From, To string // To is where it is expected; empty: nowhere in particular
+}
+
+const (
+	// staysConnected is how long a node counts as connected after its worker last said so:
+	// workers repeat it every hour.
+	staysConnected = 70 * time.Minute
+	// stays is how long a node that was moved is left in peace.
+	stays = time.Hour
+	// balanced is how far from its target a worker may be for the balance to be right, as
+	// a part of the target. It may be one peer in any case.
+	balanced = 0.02
+)
+
+// Evict takes a node away from a worker, for which there is another in its domain. ok is
+// false when there is none.
+func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(now)
+	w := t.workers[name]
+	if w == nil {
+		return Move{}, false
+	}
+	for _, o := range w.offers {
+		if !slices.ContainsFunc(o.domain.offering, func(other *offer) bool {
+			return other != o && !other.worker.drained && !other.worker.record.suspect
+		}) {
+			continue
+		}
+		if stayers := o.movable(now); len(stayers) > 0 {
+			n := stayers[0]
+			o.release(n, now)
+			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
+		}
+	}
+	return Move{}, false
+}
+
+// release has a node told to leave. It is not to come back as one that had its tunnel here.
+func (o *offer) release(n *node, now time.Time) {
+	n.left()
+	counted := !n.inFlight || n.at != o
+	n.disconnect()
+	n.leave()
+	n.at, n.seen, n.expected = nil, false, false
+	n.moved = now
+	if counted {
+		n.leaving = o
+		o.leaving[n] = struct{}{}
+	}
+}
+
+// left notes that the node is no longer counted where it was told to leave.
+func (n *node) left() {
+	if n.leaving != nil {
+		delete(n.leaving.leaving, n)
+		n.leaving = nil
+	}
+}
+
+// movable returns the nodes that are connected, in the order in which they should go: those
+// that were never moved first, and of those the ones that are there for the shortest time.
+func (o *offer) movable(now time.Time) []*node {
+	var nodes []*node
+	for n := range o.connected {
+		if now.Sub(n.connectedAt) < staysConnected {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *node) int {
+		return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
+	})
+	return nodes
+}
+
+// Imbalance returns the moves after which every worker is as close to its target as the
+// balance demands, and no more: none when it is. Nodes go from the worker that is furthest
+// above its target to the one that is furthest below.
+func (t *Table) Imbalance(now time.Time) []Move {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(now)
+	b := t.balance(now)
+	var moves []Move
+	for {
+		s, ok := b.next()
+		if !ok {
+			return moves
+		}
+		moves = append(moves, Move{Domain: s.from.domain.name, Key: s.node.key, From: s.from.worker.name, To: s.to.worker.name})
+	}
+}
+
+// Rebalance makes the first move of the imbalance. left is how many there are after it. ok
+// is false when there is none.
+func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.advance(now)
+	b := t.balance(now)
+	first, ok := b.next()
+	if !ok {
+		return Move{}, 0, false
+	}
+	for {
+		if _, more := b.next(); !more {
+			break
+		}
+		left++
+	}
+	first.from.release(first.node, now)
+	t.send(first.node, first.to, now)
+	first.node.stopWaiting()
+	first.node.expected = true
+	return Move{Domain: first.from.domain.name, Key: first.node.key, From: first.from.worker.name, To: first.to.worker.name}, left, true
+}
+
+// balance is what the workers would carry after the moves so far.
+type balance struct {
+	now     time.Time
+	window  time.Duration
+	domains []domainBalance
+	peers   map[*worker]uint32
+	// movable are the nodes of the offers that had to give some, those that went taken out.
+	movable map[*offer][]*node
+}
+
+// domainBalance is the offers of a domain between which nodes can be moved.
+type domainBalance struct {
+	offers []*offer
+	room   []loadbalance.Candidate
+}
+
+// step is one move.
+type step struct {
+	node     *node
+	from, to *offer
+}
+
+func (t *Table) balance(now time.Time) *balance {
+	b := &balance{now: now, window: t.settings.RetryWindow, peers: make(map[*worker]uint32), movable: make(map[*offer][]*node)}
+	for _, d := range t.domains {
+		var db domainBalance
+		for _, o := range d.offering {
+			if !o.worker.drained && !o.worker.record.suspect {
+				db.offers = append(db.offers, o)
+				b.peers[o.worker] = o.worker.peers(nil)
+			}
+		}
+		if len(db.offers) > 1 {
+			slices.SortFunc(db.offers, func(a, b *offer) int { return cmp.Compare(a.worker.name, b.worker.name) })
+			b.domains = append(b.domains, db)
+		}
+	}
+	slices.SortFunc(b.domains, func(x, y domainBalance) int {
+		return cmp.Compare(x.offers[0].domain.name, y.offers[0].domain.name)
+	})
+	return b
+}
+
+// next makes one more move, if the balance demands one and there is a node for it.
+func (b *balance) next() (step, bool) {
+	for i := range b.domains {
+		if s, ok := b.domains[i].next(b); ok {
+			b.peers[s.from.worker]--
+			b.peers[s.to.worker]++
+			return s, true
+		}
+	}
+	return step{}, false
+}
+
+// next finds a move in one domain.
+func (d *domainBalance) next(b *balance) (step, bool) {
+	d.room = d.room[:0]
+	for _, o := range d.offers {
+		d.room = append(d.room, loadbalance.Candidate{Name: o.worker.name, Weight: o.worker.Weight, Peers: b.peers[o.worker]})
+	}
+	standings := loadbalance.Explain(d.room)
+	order := make([]int, len(standings))
+	out := false
+	for i, s := range standings {
+		order[i] = i
+		out = out || max(s.Diff, -s.Diff) > max(1, balanced*s.Target)
+	}
+	if !out {
+		return step{}, false
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(standings[j].Diff, standings[i].Diff) })
+	for _, from := range order {
+		for _, to := range slices.Backward(order) {
+			// A move is worth it when it brings both closer to where they should be and one
+			// of them is further off than it may be.
+			s, r := standings[from], standings[to]
+			outside := s.Diff > max(1, balanced*s.Target) || -r.Diff > max(1, balanced*r.Target)
+			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside {
+				continue
+			}
+			if n := b.take(d.offers[from], d.offers[to]); n != nil {
+				return step{n, d.offers[from], d.offers[to]}, true
+			}
+		}
+	}
+	return step{}, false
+}
+
+// take takes a node that can be moved from one offer to the other.
+func (b *balance) take(from, to *offer) *node {
+	nodes, known := b.movable[from]
+	if !known {
+		nodes = from.movable(b.now)
+	}
+	i := slices.IndexFunc(nodes, func(n *node) bool { return b.canMove(n, from, to) })
+	if i < 0 {
+		b.movable[from] = nodes
+		return nil
+	}
+	n := nodes[i]
+	b.movable[from] = slices.Delete(nodes, i, i+1)
+	return n
+}
+
+func (b *balance) canMove(n *node, from, to *offer) bool {
+	switch {
+	case !n.moved.IsZero() && b.now.Sub(n.moved) < stays:
+		return false
+	case n.location != "" && from.worker.Location == n.location && to.worker.Location != n.location:
+		return false
+	}
+	for _, a := range n.avoids {
+		if a.worker == to.worker && b.now.Sub(a.since) < b.window {
+			return false
+		}
+	}
+	return true
+}
