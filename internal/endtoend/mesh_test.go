@@ -85,6 +85,7 @@ type mesh struct {
 	password  string
 	scheme    peer.Scheme
 	agent     string // more lines of the section "agent"
+	steering  string // more lines of the section "server"
 	state     string // the folder of the server's state
 }
 
@@ -120,9 +121,9 @@ mqtt:
   keepalive: %d
 server:
   state_dir: %s
-agent:
+%sagent:
   link_address: %v
-%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.scheme, m.agent)
+%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.steering, m.scheme, m.agent)
 	path := filepath.Join(h.Folder(), "wgsteer.yaml")
 	check(m.t, os.WriteFile(path, []byte(text), 0o644))
 	return path
