@@ -148,7 +148,7 @@ func live(all []*household, want map[string]int) func() error {
 func neighbourhood(t *testing.T) (*mesh, []*household) {
 	m := newMesh(t, "nft")
 	m.agent = "  report_interval: 1s\n"
-	m.steering = "  settle: 2s\n  retry_window: 20s\n"
+	m.server = "  settle: 2s\n  retry_window: 20s\n"
 	gw1, gw2 := m.gateway("gw1", welt), m.gateway("gw2", welt)
 	m.startServer()
 	gw1.startAgent()
@@ -207,5 +207,5 @@ func TestADrainWithEvictionEmptiesAGateway(t *testing.T) {
 
 // operate runs a command of the server's program on the central host.
 func (m *mesh) operate(args ...string) (string, error) {
-	return m.central.Run(m.ctx, m.server, append(args, "--config", m.config(m.central))...)
+	return m.central.Run(m.ctx, m.programs.server, append(args, "--config", m.config(m.central))...)
 }
