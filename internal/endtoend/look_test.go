@@ -160,7 +160,7 @@ func (g *gateway) applied(d domain, keys ...peer.Key) func() error {
 				return err
 			}
 			for _, line := range want {
-				if !slices.Contains(lines, line) {
+				if _, found := slices.BinarySearch(lines, line); !found {
 					return fmt.Errorf("%s, on host %s: no line %q in %q", command, g.Name(), line, lines)
 				}
 			}
