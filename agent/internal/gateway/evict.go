@@ -65,7 +65,7 @@ func (d *domain) evictees(c census, now time.Time) []peer.Key {
 func (d *domain) expel(keys []peer.Key, c census, links Links) bool {
 	var todo plan
 	for _, key := range keys {
-		delete(d.desired, key)
+		delete(d.desired, key) // as well when it was evicted after the last take
 		if address, ours := c.ours[key]; ours {
 			todo.remove(key, address, links)
 			delete(c.ours, key)

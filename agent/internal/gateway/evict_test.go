@@ -96,6 +96,31 @@ func TestAnEvictedKeyStaysOut(t *testing.T) {
 	}
 }
 
+func TestAKeyThatIsEvictedWhileItsInterfaceIsAwayStaysOut(t *testing.T) {
+	k := newFakeKernel()
+	key, stays := testKey(1), testKey(2)
+	run(t, k, func(t *testing.T, g running) {
+		g.Add(testDomain, key, FromExchange)
+		g.Add(testDomain, stays, FromExchange)
+		synctest.Wait()
+		links := k.links
+		k.change(func(k *fakeKernel) {
+			k.links = Links{}
+			clear(k.peers)
+			clear(k.routes)
+			clear(k.entries)
+		})
+		k.event(Change{})
+		pass(time.Second)
+		g.Evict(testDomain, []peer.Key{key})
+		pass(time.Second)
+		k.change(func(k *fakeKernel) { k.links = links })
+		k.event(Change{})
+		pass(time.Second)
+		check(t, k.complete(stays))
+	})
+}
+
 func TestAKeyIsOutThoughItCameWithTheEvictionInOneBatch(t *testing.T) {
 	k := newFakeKernel()
 	run(t, k, func(t *testing.T, g running) {
