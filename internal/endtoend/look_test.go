@@ -179,7 +179,8 @@ func (g *gateway) gone(d domain, keys ...peer.Key) func() error {
 			if err != nil {
 				return err
 			}
-			text := strings.Join(lines, "\n")
+			// What the VXLAN interface has learned from packets is not the agent's.
+			text := strings.Join(slices.DeleteFunc(lines, func(line string) bool { return strings.HasSuffix(line, " self") }), "\n")
 			for _, key := range keys {
 				address := g.mesh.scheme.LinkAddress(key).String()
 				if strings.Contains(text, address) || strings.Contains(text, key.String()) {

@@ -14,7 +14,8 @@ import (
 type message struct {
 	topic   topics.Topic
 	payload []byte
-	// apply records what a report says, unless it is a status. It is nil for a key.
+	// apply records what a report says, unless it is a status. It is nil for what is
+	// only passed on: a key or an eviction.
 	apply func(*Bus)
 	// online is the status in a status report.
 	online bool
@@ -47,14 +48,27 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 		peers, err = report.ParsePeers(payload)
 		m.apply = func(b *Bus) { b.table.SetPeers(t.Worker, t.Domain, peers, time.Now()) }
 	case topics.Handshakes:
-		var keys []peer.Key
-		keys, err = report.ParseHandshakes(payload)
-		m.apply = func(b *Bus) { b.keys.Handshakes(t.Domain, keys, time.Now()) }
+		var handshakes []report.Handshake
+		handshakes, err = report.ParseHandshakes(payload)
+		m.apply = func(b *Bus) { b.keys.Handshakes(t.Domain, connected(handshakes), time.Now()) }
+	case topics.Evict:
+		_, err = report.ParseEvict(payload)
 	}
 	if err != nil {
 		return message{topic: t}, err
 	}
 	return m, nil
+}
+
+// connected returns the keys that are not gone.
+func connected(handshakes []report.Handshake) []peer.Key {
+	keys := make([]peer.Key, 0, len(handshakes))
+	for _, h := range handshakes {
+		if !h.Gone {
+			keys = append(keys, h.Key)
+		}
+	}
+	return keys
 }
 
 // receive takes what a client published on a topic of the mesh. It returns whether
@@ -66,7 +80,7 @@ func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bo
 		return false
 	}
 	switch m.topic.Kind {
-	case topics.Key:
+	case topics.Key, topics.Evict:
 		return true
 	case topics.Handshakes:
 		m.apply(b)

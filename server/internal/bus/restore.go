@@ -29,7 +29,7 @@ func (b *Bus) restore() {
 	defer b.reports.Unlock()
 	for text, payload := range saved {
 		m, err := b.read(text, payload)
-		if err != nil || m.topic.Kind == topics.Key {
+		if err != nil || m.topic.Kind == topics.Key || m.topic.Kind == topics.Evict {
 			continue // of a domain that is no longer configured, say
 		}
 		if m.topic.Kind == topics.Status {
