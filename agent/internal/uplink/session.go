@@ -174,6 +174,10 @@ func (s *session) subscribe(ctx context.Context, domains []domainTopics) error {
 func (s *session) publishChanges() {
 	for _, d := range s.domains {
 		now := s.gateway.Report(d.name)
+		// The server takes a count to be one of those that it was told of before.
+		for some := range slices.Chunk(s.gateway.Handshakes(d.name), report.MaxHandshakes) {
+			s.client.Publish(d.handshakes, 1, false, report.FormatHandshakes(some))
+		}
 		before, told := s.told[d.name]
 		s.told[d.name] = now
 		if now.Offered {
@@ -182,9 +186,6 @@ func (s *session) publishChanges() {
 			// At the start of a session, too: an earlier agent may have left an offer that
 			// the server still has.
 			s.leave(d)
-		}
-		for some := range slices.Chunk(s.gateway.Handshakes(d.name), report.MaxHandshakes) {
-			s.client.Publish(d.handshakes, 1, false, report.FormatHandshakes(some))
 		}
 	}
 }
