@@ -50,11 +50,15 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	}
 	front := stage{api.Run, func(ctx context.Context) error { return table.Run(ctx, log) }}
 	if cfg.Server.AdminListen != "" {
-		metrics, err := admin.New(cfg.Server.AdminListen, log, registry)
-		if err != nil {
+		operators, err := admin.New(cfg.Server.AdminListen, log, registry)
+		switch {
+		case err != nil && cfg.Server.AdminByDefault:
+			log.Warn("operators are not served: set server.admin_listen to another address, or to off", "error", err)
+		case err != nil:
 			return err
+		default:
+			front = append(front, operators.Run)
 		}
-		front = append(front, metrics.Run)
 	}
 	// Exchanges that are under way need the MQTT server, and both need the state.
 	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
@@ -64,11 +68,11 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 func settings(cfg *config.Config) steering.Settings {
 	return steering.Settings{
 		Domains:         domainNames(cfg),
-		Worker:          func(name string) steering.Worker { return steering.Worker{Weight: cfg.Weight(name)} },
+		Worker:          func(name string) steering.Worker { return steering.Worker(cfg.Worker(name)) },
 		SilentAfter:     cfg.Server.SilentAfter,
-		Settle:          15 * time.Second,
-		RetryWindow:     10 * time.Minute,
-		StickyTolerance: 0.1,
+		Settle:          cfg.Server.Settle,
+		RetryWindow:     cfg.Server.RetryWindow,
+		StickyTolerance: cfg.Server.StickyTolerance,
 		Memory:          cfg.Server.KeyTTL,
 	}
 }
