@@ -18,7 +18,7 @@ import (
 )
 
 // run is the server, until ctx is done.
-func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config, log *slog.Logger) error {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -43,12 +43,13 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 		})
 	}
 	api, err := exchange.New(exchange.Config{
-		Listen: cfg.Server.HTTPListen, RateLimit: cfg.Server.RateLimit,
+		Listen: cfg.Server.HTTPListen, Settings: exchangeSettings(cfg),
 	}, table, kept.keys, mqtt, log, registry)
 	if err != nil {
 		return err
 	}
-	front := stage{api.Run, func(ctx context.Context) error { return table.Run(ctx, log) }}
+	changes := newReloading(cfg, table, mqtt, api, log)
+	front := stage{api.Run, func(ctx context.Context) error { return changes.Run(ctx, reloads) }, func(ctx context.Context) error { return table.Run(ctx, log) }}
 	if cfg.Server.AdminListen != "" {
 		operators, err := admin.New(cfg.Server.AdminListen, log, registry)
 		switch {
@@ -75,6 +76,11 @@ func settings(cfg *config.Config) steering.Settings {
 		StickyTolerance: cfg.Server.StickyTolerance,
 		Memory:          cfg.Server.KeyTTL,
 	}
+}
+
+// exchangeSettings are what the config says of exchanges and can be changed.
+func exchangeSettings(cfg *config.Config) exchange.Settings {
+	return exchange.Settings{RateLimit: cfg.Server.RateLimit, Locations: cfg.Locations()}
 }
 
 func domainNames(cfg *config.Config) []string {

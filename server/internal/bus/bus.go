@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,7 @@ type Memory interface {
 
 // Config is how the MQTT server is reached.
 type Config struct {
-	// Domains are the configured domains.
+	// Domains are the configured domains. More can be added.
 	Domains []string
 	// Listen is a TCP address, host:port.
 	Listen string
@@ -74,6 +75,10 @@ type Bus struct {
 	// awaited are the workers that were online before a restart and have not come back;
 	// guarded by reports.
 	awaited map[string]struct{}
+	// domains are the configured domains; guarded by reports.
+	domains []string
+	// unknown are the last reports of domains that are not configured; guarded by reports.
+	unknown map[string][]byte
 	// stopping is set when the server stops: then sessions end, and that says nothing
 	// about their workers; guarded by reports.
 	stopping bool
@@ -104,6 +109,8 @@ func New(config Config, table Table, keys Keys, memory Memory, log *slog.Logger,
 		listener: newListener(tcp, log),
 		speakers: make(map[string]*session),
 		awaited:  make(map[string]struct{}),
+		domains:  slices.Clone(config.Domains),
+		unknown:  make(map[string][]byte),
 	}
 	b.rejected = newRejections(log, b.metrics.rejected)
 	capabilities := mqtt.NewDefaultServerCapabilities()

@@ -61,6 +61,9 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 // the library should pass it on: reports of a worker's state are published from here.
 func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bool) {
 	m, err := b.read(topic, payload)
+	if errors.Is(err, errDomain) && b.keepUnknown(m.topic, topic, payload) {
+		m, err = b.read(topic, payload)
+	}
 	if err != nil {
 		b.rejected.add(m.topic, client, err)
 		return false
@@ -78,6 +81,7 @@ func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bo
 		delete(b.awaited, m.topic.Worker)
 		b.setStatus(m.topic.Worker, m.online, "it says so")
 	} else {
+		delete(b.unknown, topic)
 		m.apply(b)
 	}
 	b.publishAndSave(m.topic, payload, qos)
