@@ -21,11 +21,9 @@ type reloading struct {
 	table   *steering.Table
 	mqtt    *bus.Bus
 	api     *exchange.API
-	log     *slog.Logger
-}
-
-func newReloading(cfg *config.Config, table *steering.Table, mqtt *bus.Bus, api *exchange.API, log *slog.Logger) *reloading {
-	return &reloading{started: cfg, live: cfg, domains: domainNames(cfg), table: table, mqtt: mqtt, api: api, log: log}
+	// remember tells the table of nodes that it does not know, of added domains for one.
+	remember func()
+	log      *slog.Logger
 }
 
 // Run takes up what comes out of reloads until ctx is done.
@@ -54,6 +52,7 @@ func (r *reloading) apply(next *config.Config) {
 	steer := settings(next)
 	steer.Memory = r.started.Server.KeyTTL
 	r.table.Configure(steer)
+	r.remember()
 	r.mqtt.AddDomains(added)
 	r.api.Configure(exchangeSettings(next))
 	r.domains = append(r.domains, added...)

@@ -34,11 +34,14 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 	if err != nil {
 		return err
 	}
+	remember := func() { rememberNodes(table, kept.keys, time.Now()) }
+	remember()
 	if kept.file != nil {
 		kept.file.Restored(func() {
 			if err := kept.keys.DiskRestored(time.Now()); err != nil {
 				log.Error("keys on disk cannot be read", "error", err)
 			}
+			remember()
 			mqtt.ReplayAgain()
 		})
 	}
@@ -48,7 +51,10 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 	if err != nil {
 		return err
 	}
-	changes := newReloading(cfg, table, mqtt, api, log)
+	changes := &reloading{
+		started: cfg, live: cfg, domains: domainNames(cfg),
+		table: table, mqtt: mqtt, api: api, remember: remember, log: log,
+	}
 	front := stage{api.Run, func(ctx context.Context) error { return changes.Run(ctx, reloads) }, func(ctx context.Context) error { return table.Run(ctx, log) }}
 	if cfg.Server.AdminListen != "" {
 		operators, err := admin.New(cfg.Server.AdminListen, log, registry)
@@ -63,6 +69,13 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 	}
 	// Exchanges that are under way need the MQTT server, and both need the state.
 	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
+}
+
+// rememberNodes tells the table where nodes were sent that it does not know.
+func rememberNodes(table *steering.Table, store *keys.Store, now time.Time) {
+	for _, a := range store.Assignments(now) {
+		table.Remember(steering.Memory(a), now)
+	}
 }
 
 // settings are what the config says of steering.

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +29,8 @@ type Table interface {
 	SetData(worker, domain string, data report.Data)
 	// SetPeers takes the time of the report.
 	SetPeers(worker, domain string, peers int, now time.Time)
+	// Seen takes what the worker says of the handshakes of nodes.
+	Seen(worker, domain string, handshakes []report.Handshake, now time.Time)
 }
 
 // Keys are the keys that were accepted.
@@ -169,6 +172,26 @@ func (b *Bus) PublishKey(domain string, key peer.Key) error {
 		return fmt.Errorf("publish key to %s: %w", topic, err)
 	}
 	return nil
+}
+
+// PublishEvict tells a worker to let go of nodes in the domain.
+func (b *Bus) PublishEvict(worker, domain string, keys []peer.Key) error {
+	topic, err := evictTopic(worker, domain)
+	if err != nil {
+		return err
+	}
+	if err := b.server.Publish(topic, report.FormatHandshakes(keys), false, 1); err != nil {
+		return fmt.Errorf("publish keys to %s: %w", topic, err)
+	}
+	return nil
+}
+
+// evictTopic is where a worker is told to let go of nodes.
+func evictTopic(worker, domain string) (string, error) {
+	if err := errors.Join(topics.CheckWorker(worker), topics.CheckName(domain)); err != nil {
+		return "", fmt.Errorf("build evict topic: %w", err)
+	}
+	return "wgsteer/" + domain + "/" + worker + "/evict", nil
 }
 
 // admits tells whether the account may connect. It takes the same time however much

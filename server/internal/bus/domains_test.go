@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"wgsteer/internal/peer"
 	"wgsteer/internal/steering"
 	"wgsteer/server/internal/bus"
 )
@@ -84,4 +85,33 @@ func TestWhoSubscribedToADomainBeforeItWasAddedIsSentItsKeys(t *testing.T) {
 	eventually(t, "the keys of the domain that is configured are there", func() bool { return got.count() == 3 })
 	s.addDomain("ff_c")
 	eventually(t, "the keys of the added domain are there", func() bool { return got.count() == 23 })
+}
+
+func TestTheTableHearsOfHandshakes(t *testing.T) {
+	s := start(t, bus.Config{})
+	client := connect(t, s.worker("gw1", "gw1"))
+	offer(t, client, "gw1")
+	publish(t, client, "wgsteer/ff_a/gw1/handshakes", numbered(1).String()+"\n"+numbered(2).String())
+	if states := s.table.States(); len(states) != 1 || !states[0].Tells {
+		t.Errorf("after a report of handshakes the workers are %+v", states)
+	}
+}
+
+func TestAWorkerIsToldToLetGoOfNodes(t *testing.T) {
+	s := start(t, bus.Config{})
+	got := &inbox{}
+	done(t, connect(t, s.options("gw1")).Subscribe("wgsteer/ff_a/gw1/evict", 1, got.take))
+	if err := s.PublishEvict("gw1", "ff_a", []peer.Key{numbered(1), numbered(2)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the worker is told", func() bool { return got.count() == 1 })
+	if want := "wgsteer/ff_a/gw1/evict " + numbered(1).String() + "\n" + numbered(2).String(); got.all()[0] != want {
+		t.Errorf("it is told %q, want %q", got.all()[0], want)
+	}
+	if err := s.PublishEvict("gw/1", "ff_a", nil); err == nil {
+		t.Error("a name that cannot stand in a topic is no error")
+	}
+	if got := s.retained(t, "wgsteer/#"); len(got) > 0 {
+		t.Errorf("it is told again to whoever subscribes later: %v", got)
+	}
 }

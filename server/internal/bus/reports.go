@@ -49,12 +49,25 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 	case topics.Handshakes:
 		var keys []peer.Key
 		keys, err = report.ParseHandshakes(payload)
-		m.apply = func(b *Bus) { b.keys.Handshakes(t.Domain, keys, time.Now()) }
+		m.apply = func(b *Bus) {
+			now := time.Now()
+			b.keys.Handshakes(t.Domain, keys, now)
+			b.table.Seen(t.Worker, t.Domain, seen(keys), now)
+		}
 	}
 	if err != nil {
 		return message{topic: t}, err
 	}
 	return m, nil
+}
+
+// seen is what it means that the keys made handshakes.
+func seen(keys []peer.Key) []report.Handshake {
+	handshakes := make([]report.Handshake, len(keys))
+	for i, key := range keys {
+		handshakes[i].Key = key
+	}
+	return handshakes
 }
 
 // receive takes what a client published on a topic of the mesh. It returns whether
