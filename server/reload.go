@@ -9,6 +9,7 @@ import (
 	"wgsteer/internal/steering"
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
+	"wgsteer/server/internal/levers"
 )
 
 // reloading takes up the config when it was read again, as far as that can be done while
@@ -21,6 +22,7 @@ type reloading struct {
 	table   *steering.Table
 	mqtt    *bus.Bus
 	api     *exchange.API
+	levers  *levers.Levers
 	// remember tells the table of nodes that it does not know, of added domains for one.
 	remember func()
 	log      *slog.Logger
@@ -55,6 +57,7 @@ func (r *reloading) apply(next *config.Config) {
 	r.remember()
 	r.mqtt.AddDomains(added)
 	r.api.Configure(exchangeSettings(next))
+	r.levers.Configure(leverSettings(next))
 	r.domains = append(r.domains, added...)
 	r.live = next
 	r.log.Info("config reloaded", "changed", changed)

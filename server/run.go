@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +16,7 @@ import (
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
 	"wgsteer/server/internal/keys"
+	"wgsteer/server/internal/levers"
 	"wgsteer/server/internal/state"
 )
 
@@ -34,6 +37,7 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 	if err != nil {
 		return err
 	}
+	lever := levers.New(leverSettings(cfg), table, mqtt, kept.drains, log, registry)
 	remember := func() { rememberNodes(table, kept.keys, time.Now()) }
 	remember()
 	if kept.file != nil {
@@ -43,6 +47,7 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 			}
 			remember()
 			mqtt.ReplayAgain()
+			lever.DiskRestored()
 		})
 	}
 	api, err := exchange.New(exchange.Config{
@@ -53,22 +58,37 @@ func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config,
 	}
 	changes := &reloading{
 		started: cfg, live: cfg, domains: domainNames(cfg),
-		table: table, mqtt: mqtt, api: api, remember: remember, log: log,
+		table: table, mqtt: mqtt, api: api, levers: lever, remember: remember, log: log,
 	}
-	front := stage{api.Run, func(ctx context.Context) error { return changes.Run(ctx, reloads) }, func(ctx context.Context) error { return table.Run(ctx, log) }}
-	if cfg.Server.AdminListen != "" {
-		operators, err := admin.New(cfg.Server.AdminListen, log, registry)
-		switch {
-		case err != nil && cfg.Server.AdminByDefault:
-			log.Warn("operators are not served: set server.admin_listen to another address, or to off", "error", err)
-		case err != nil:
-			return err
-		default:
-			front = append(front, operators.Run)
-		}
+	front := stage{
+		api.Run, lever.Run,
+		func(ctx context.Context) error { return table.Run(ctx, log) },
+		func(ctx context.Context) error { return changes.Run(ctx, reloads) },
 	}
+	adminServer, err := serveOperators(cfg.Server, table, lever, log, registry)
+	if err != nil {
+		return err
+	}
+	front = append(front, adminServer...)
 	// Exchanges that are under way need the MQTT server, and both need the state.
 	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
+}
+
+// serveOperators is the admin server, if there is one. The default address may be taken:
+// an upgrade must not keep a server from starting.
+func serveOperators(cfg config.Server, table *steering.Table, l *levers.Levers, log *slog.Logger, registry *prometheus.Registry) (stage, error) {
+	if cfg.AdminListen == "" {
+		return nil, nil
+	}
+	server, err := admin.New(cfg.AdminListen, table, l, log, registry)
+	if err != nil && cfg.AdminByDefault {
+		log.Warn("operators are not served: set server.admin_listen to another address, or to off", "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return stage{server.Run}, nil
 }
 
 // rememberNodes tells the table where nodes were sent that it does not know.
@@ -96,6 +116,11 @@ func exchangeSettings(cfg *config.Config) exchange.Settings {
 	return exchange.Settings{RateLimit: cfg.Server.RateLimit, Locations: cfg.Locations()}
 }
 
+// leverSettings are what the config says of the levers.
+func leverSettings(cfg *config.Config) levers.Settings {
+	return levers.Settings{Workers: slices.Collect(maps.Keys(cfg.Workers)), AutoRebalance: cfg.Server.AutoRebalance}
+}
+
 func domainNames(cfg *config.Config) []string {
 	names := make([]string, len(cfg.Domains))
 	for i, domain := range cfg.Domains {
@@ -107,8 +132,9 @@ func domainNames(cfg *config.Config) []string {
 // kept is what survives the process.
 type kept struct {
 	keys    *keys.Store
-	file    *state.File // nil: none
-	reports bus.Memory  // the same, nil: none
+	file    *state.File   // nil: none
+	reports bus.Memory    // the same, nil: none
+	drains  levers.Memory // the same, nil: none
 	run     stage
 }
 
@@ -128,6 +154,6 @@ func openState(ctx context.Context, cfg config.Server, log *slog.Logger, registr
 	if file.Fault() == nil { // otherwise it has said so
 		log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
 	}
-	k.file, k.reports, k.run = file, file, stage{file.Run}
+	k.file, k.reports, k.drains, k.run = file, file, file, stage{file.Run}
 	return k, nil
 }
