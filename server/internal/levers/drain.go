@@ -45,7 +45,7 @@ func (l *Levers) Drain(worker string, evict int, force bool) (note string, err e
 		return "", err
 	}
 	if err := l.known(worker); err != nil && !force {
-		return "", fmt.Errorf("%w; a worker that is yet to come can be drained by force", err)
+		return "", fmt.Errorf("%w; --force drains one that is yet to come", err)
 	}
 	l.mu.Lock()
 	d := l.drains[worker]
