@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -43,30 +45,88 @@ func main() {
 	os.Exit(program.Main(flags))
 }
 
-func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config, log *slog.Logger) error {
 	if err := kernel.CheckCapability(); err != nil {
 		return err
 	}
-	gw := gateway.New(cfg, kernel.Kernel{}, log)
-	up, err := uplink.New(cfg, gw, log)
+	work, err := start(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
+	for {
+		select {
+		case err := <-work.ended:
+			return err
+		case <-ctx.Done():
+			return work.stop(log)
+		case next := <-reloads:
+			if !concerns(cfg, next) {
+				log.Info("config reloaded: nothing has changed for the agent")
+				continue
+			}
+			if work, err = work.replace(ctx, next, log); err != nil {
+				return err
+			}
+			cfg = next
+		}
+	}
+}
+
+// concerns tells whether the agent has to do with anything that is not the same in both
+// configs.
+func concerns(cfg, next *config.Config) bool {
+	return cfg.MQTT != next.MQTT || cfg.Agent != next.Agent || !slices.Equal(cfg.Domains, next.Domains)
+}
+
+// work is what the agent does with one config.
+type work struct {
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// start begins the work with the config.
+func start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*work, error) {
+	gw := gateway.New(cfg, kernel.Kernel{}, log)
+	up, err := uplink.New(cfg, gw, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &work{cancel: cancel, ended: make(chan error, 1)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gw.Run(ctx) })
 	group.Go(func() error { return up.Run(ctx) })
-	ended := make(chan error, 1)
-	go func() { ended <- group.Wait() }()
+	go func() {
+		defer cancel()
+		w.ended <- group.Wait()
+	}()
+	return w, nil
+}
+
+// stop ends the work. What is in the kernel stays there.
+func (w *work) stop(log *slog.Logger) error {
+	w.cancel()
 	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
+	case err := <-w.ended:
 		return err
 	case <-time.After(stopWithin):
 		log.Warn("WireGuard does not answer: stopping without waiting for it")
 		return nil
 	}
+}
+
+// replace ends the work and begins it anew with another config. There is never the work
+// of both: it waits for a WireGuard that does not answer, unless the agent is to stop.
+func (w *work) replace(ctx context.Context, cfg *config.Config, log *slog.Logger) (*work, error) {
+	log.Info("config reloaded: starting anew with it, tunnels go on")
+	w.cancel()
+	select {
+	case err := <-w.ended:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return w, nil
+	}
+	return start(ctx, cfg, log)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,11 +16,12 @@ import (
 	"wgsteer/server/internal/bus"
 	"wgsteer/server/internal/exchange"
 	"wgsteer/server/internal/keys"
+	"wgsteer/server/internal/levers"
 	"wgsteer/server/internal/state"
 )
 
 // run is the server, until ctx is done.
-func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config, log *slog.Logger) error {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -34,43 +37,88 @@ func run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	lever := levers.New(leverSettings(cfg), table, mqtt, kept.drains, log, registry)
+	remember := func() { rememberNodes(table, kept.keys, time.Now()) }
+	remember()
 	if kept.file != nil {
 		kept.file.Restored(func() {
 			if err := kept.keys.DiskRestored(time.Now()); err != nil {
 				log.Error("keys on disk cannot be read", "error", err)
 			}
+			remember()
 			mqtt.ReplayAgain()
+			lever.DiskRestored()
 		})
 	}
 	api, err := exchange.New(exchange.Config{
-		Listen: cfg.Server.HTTPListen, RateLimit: cfg.Server.RateLimit,
+		Listen: cfg.Server.HTTPListen, Settings: exchangeSettings(cfg),
 	}, table, kept.keys, mqtt, log, registry)
 	if err != nil {
 		return err
 	}
-	front := stage{api.Run, func(ctx context.Context) error { return table.Run(ctx, log) }}
-	if cfg.Server.AdminListen != "" {
-		metrics, err := admin.New(cfg.Server.AdminListen, log, registry)
-		if err != nil {
-			return err
-		}
-		front = append(front, metrics.Run)
+	changes := &reloading{
+		started: cfg, live: cfg, domains: domainNames(cfg),
+		table: table, mqtt: mqtt, api: api, levers: lever, remember: remember, log: log,
 	}
+	front := stage{
+		api.Run, lever.Run,
+		func(ctx context.Context) error { return table.Run(ctx, log) },
+		func(ctx context.Context) error { return changes.Run(ctx, reloads) },
+	}
+	adminServer, err := serveOperators(cfg.Server, table, lever, log, registry)
+	if err != nil {
+		return err
+	}
+	front = append(front, adminServer...)
 	// Exchanges that are under way need the MQTT server, and both need the state.
 	return runStages(ctx, front, stage{mqtt.Run}, stage{kept.keys.Run}, kept.run)
+}
+
+// serveOperators is the admin server, if there is one. The default address may be taken:
+// an upgrade must not keep a server from starting.
+func serveOperators(cfg config.Server, table *steering.Table, l *levers.Levers, log *slog.Logger, registry *prometheus.Registry) (stage, error) {
+	if cfg.AdminListen == "" {
+		return nil, nil
+	}
+	server, err := admin.New(cfg.AdminListen, table, l, log, registry)
+	if err != nil && cfg.AdminByDefault {
+		log.Warn("operators are not served: set server.admin_listen to another address, or to off", "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return stage{server.Run}, nil
+}
+
+// rememberNodes tells the table where nodes were sent that it does not know.
+func rememberNodes(table *steering.Table, store *keys.Store, now time.Time) {
+	for _, a := range store.Assignments(now) {
+		table.Remember(steering.Memory(a), now)
+	}
 }
 
 // settings are what the config says of steering.
 func settings(cfg *config.Config) steering.Settings {
 	return steering.Settings{
 		Domains:         domainNames(cfg),
-		Worker:          func(name string) steering.Worker { return steering.Worker{Weight: cfg.Weight(name)} },
+		Worker:          func(name string) steering.Worker { return steering.Worker(cfg.Worker(name)) },
 		SilentAfter:     cfg.Server.SilentAfter,
-		Settle:          15 * time.Second,
-		RetryWindow:     10 * time.Minute,
-		StickyTolerance: 0.1,
+		Settle:          cfg.Server.Settle,
+		RetryWindow:     cfg.Server.RetryWindow,
+		StickyTolerance: cfg.Server.StickyTolerance,
 		Memory:          cfg.Server.KeyTTL,
 	}
+}
+
+// exchangeSettings are what the config says of exchanges and can be changed.
+func exchangeSettings(cfg *config.Config) exchange.Settings {
+	return exchange.Settings{RateLimit: cfg.Server.RateLimit, Locations: cfg.Locations()}
+}
+
+// leverSettings are what the config says of the levers.
+func leverSettings(cfg *config.Config) levers.Settings {
+	return levers.Settings{Workers: slices.Collect(maps.Keys(cfg.Workers)), AutoRebalance: cfg.Server.AutoRebalance}
 }
 
 func domainNames(cfg *config.Config) []string {
@@ -84,8 +132,9 @@ func domainNames(cfg *config.Config) []string {
 // kept is what survives the process.
 type kept struct {
 	keys    *keys.Store
-	file    *state.File // nil: none
-	reports bus.Memory  // the same, nil: none
+	file    *state.File   // nil: none
+	reports bus.Memory    // the same, nil: none
+	drains  levers.Memory // the same, nil: none
 	run     stage
 }
 
@@ -105,6 +154,6 @@ func openState(ctx context.Context, cfg config.Server, log *slog.Logger, registr
 	if file.Fault() == nil { // otherwise it has said so
 		log.Info("state is kept", "folder", cfg.StateDir, "keys", k.keys.Len())
 	}
-	k.file, k.reports, k.run = file, file, stage{file.Run}
+	k.file, k.reports, k.drains, k.run = file, file, file, stage{file.Run}
 	return k, nil
 }

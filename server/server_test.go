@@ -36,7 +36,7 @@ server:
 	log := &logtest.Buffer{}
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan error)
-	go func() { stopped <- run(ctx, cfg, slog.New(slog.NewTextHandler(log, nil))) }()
+	go func() { stopped <- run(ctx, cfg, nil, slog.New(slog.NewTextHandler(log, nil))) }()
 	address := ""
 	within, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

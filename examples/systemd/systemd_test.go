@@ -126,15 +126,16 @@ func TestUnitsBringNodesIn(t *testing.T) {
 	})
 	t.Run("the server keeps its state", func(t *testing.T) {
 		c.run(t, "systemctl", "restart", "wgsteer-server.service")
-		const kept = "msg=\"state is kept\" folder=/var/lib/wgsteer keys=1"
-		if err := c.Eventually(t.Context(), func() error {
-			out, err := run(c.Command(t.Context(), "journalctl", "--no-pager", "--unit=wgsteer-server.service"))
-			if err == nil && !strings.Contains(out, kept) {
-				err = fmt.Errorf("after a restart the journal does not say %q:\n%s", kept, out)
-			}
-			return err
-		}); err != nil {
-			t.Error(err)
+		c.awaitJournal(t, "wgsteer-server.service", `msg="state is kept" folder=/var/lib/wgsteer keys=1`)
+	})
+	t.Run("a reload brings the config in", func(t *testing.T) {
+		c.addToConfig(t, "workers: {gateway: {weight: 7}}\n")
+		for unit, want := range map[string]string{
+			"wgsteer-server.service": `msg="config reloaded" changed="[worker gateway]"`,
+			"wgsteer-agent.service":  `msg="config reloaded: nothing has changed for the agent"`,
+		} {
+			c.run(t, "systemctl", "reload", unit)
+			c.awaitJournal(t, unit, want)
 		}
 	})
 	for _, unit := range units {
@@ -175,6 +176,26 @@ func boot(t *testing.T, host *lab.Host) computer {
 func (c computer) run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	return must(run(c.Command(t.Context(), name, args...)))(t)
+}
+
+// awaitJournal waits until a unit has said something.
+func (c computer) awaitJournal(t *testing.T, unit, want string) {
+	t.Helper()
+	if err := c.Eventually(t.Context(), func() error {
+		out, err := run(c.Command(t.Context(), "journalctl", "--no-pager", "--unit="+unit))
+		if err == nil && !strings.Contains(out, want) {
+			err = fmt.Errorf("the journal does not say %q:\n%s", want, out)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// addToConfig adds lines to the config of the machine, as root does.
+func (c computer) addToConfig(t *testing.T, lines string) {
+	t.Helper()
+	c.run(t, "sh", "-ec", `printf %s "$1" >>/etc/wgsteer.yaml`, "sh", lines)
 }
 
 // checkConfinement looks at a unit's process: it is not root, and has these capabilities.

@@ -1,5 +1,5 @@
 // Package command is the command line that both programs share: where the config
-// is, what to do with it, how to log, and how to stop.
+// is, what to do with it, how to log, when to read it again, and how to stop.
 package command
 
 import (
@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -35,8 +36,8 @@ type Program struct {
 	Name, About string
 	Side        config.Side
 	// Run is the program's work. It returns when ctx is done, with nil after a
-	// clean stop.
-	Run func(ctx context.Context, cfg *config.Config, log *slog.Logger) error
+	// clean stop. Out of reloads comes the config when it was read again.
+	Run func(ctx context.Context, cfg *config.Config, reloads <-chan *config.Config, log *slog.Logger) error
 }
 
 // ParseOptions are what kong needs to read a program's command line.
@@ -72,35 +73,61 @@ func (p Program) main(flags Flags, out io.Writer) error {
 		return err
 	}
 	log := flags.logger(os.Stderr)
-	for _, note := range cfg.Notes {
-		log.Warn("config: " + note)
-	}
+	logNotes(cfg, &config.Config{}, log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	defer explainHangUps(log)()
+	reloads, unfollow := p.followHangUps(cfg, log)
+	defer unfollow()
 	log.Info("starting", "program", p.Name, "version", build.Version(), "config", cfg.Path)
-	if err := p.Run(ctx, cfg, log); err != nil && !errors.Is(err, context.Canceled) {
+	if err := p.Run(ctx, cfg, reloads, log); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info("stopped")
 	return nil
 }
 
-// explainHangUps keeps SIGHUP, by which many programs are told to read their config
-// again, from ending this one, which reads it once. It ends with the call of stop.
-func explainHangUps(log *slog.Logger) (stop func()) {
-	hangUps, done := make(chan os.Signal, 1), make(chan struct{})
+// followHangUps reads the config again at every SIGHUP, by which many programs are told
+// to, and hands it on. One that cannot be read or is wrong changes nothing. It ends with
+// the call of stop.
+func (p Program) followHangUps(cfg *config.Config, log *slog.Logger) (reloads <-chan *config.Config, stop func()) {
+	read, hangUps := make(chan *config.Config), make(chan os.Signal, 1)
+	stopping, done := make(chan struct{}), make(chan struct{})
 	signal.Notify(hangUps, syscall.SIGHUP)
 	go func() {
 		defer close(done)
-		for range hangUps {
-			log.Warn("SIGHUP does nothing: restart to use a changed config")
+		for {
+			select {
+			case <-stopping:
+				return
+			case <-hangUps:
+			}
+			next, err := config.Load(cfg.Path, p.Side)
+			if err != nil {
+				log.Error("config is not reloaded, what was read before stays in force", "error", err)
+				continue
+			}
+			logNotes(next, cfg, log)
+			select {
+			case <-stopping:
+				return
+			case read <- next:
+				cfg = next
+			}
 		}
 	}()
-	return func() {
+	return read, func() {
 		signal.Stop(hangUps)
-		close(hangUps)
+		close(stopping)
 		<-done
+	}
+}
+
+// logNotes logs what the config has to say and the one before it had not.
+func logNotes(cfg, before *config.Config, log *slog.Logger) {
+	for _, note := range cfg.Notes {
+		if !slices.Contains(before.Notes, note) {
+			log.Warn("config: " + note)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"wgsteer/topics"
 )
@@ -75,8 +76,8 @@ func newDomain(name text, prefixes []text) (Domain, error) {
 	return domain, nil
 }
 
-func (c *Config) setWeights(f file, _ Side) error {
-	c.Weights = make(map[string]uint32, len(f.Workers))
+func (c *Config) setWorkers(f file, _ Side) error {
+	c.Workers = make(map[string]Worker, len(f.Workers))
 	for _, worker := range f.Workers {
 		if err := topics.CheckWorker(worker.name); err != nil {
 			return problemf(worker.at, "worker: %v", err)
@@ -85,7 +86,11 @@ func (c *Config) setWeights(f file, _ Side) error {
 		if err != nil {
 			return err
 		}
-		c.Weights[worker.name] = uint32(weight)
+		location := worker.location
+		if len(location.value) > MaxLocation || strings.ContainsFunc(location.value, unicode.IsControl) {
+			return problemf(location.at, "location of %q: want at most %d bytes of text, in one line", worker.name, MaxLocation)
+		}
+		c.Workers[worker.name] = Worker{Weight: uint32(weight), Location: location.value}
 	}
 	return nil
 }
@@ -143,18 +148,61 @@ func (c *Config) setServer(f file, _ Side) error {
 			return err
 		}
 	}
-	if listen := f.Server.AdminListen; listen.value != "" {
-		if c.Server.AdminListen, err = splitListen("server.admin_listen", listen); err != nil {
-			return err
-		}
+	if err := c.setAdmin(f.Server.AdminListen); err != nil {
+		return err
 	}
 	limit, err := f.Server.RateLimit.within("server.rate_limit", 0, 1_000_000, 0)
 	if err != nil {
 		return err
 	}
 	c.Server.RateLimit = int(limit)
-	return c.setState(f)
+	if err := c.setState(f); err != nil {
+		return err
+	}
+	return c.setSteering(f)
 }
+
+// setAdmin sets where operators are served.
+func (c *Config) setAdmin(listen text) (err error) {
+	path, isPath := strings.CutPrefix(listen.value, UnixPrefix)
+	switch {
+	case listen.value == "":
+		c.Server.AdminListen, c.Server.AdminByDefault = "127.0.0.1:5001", true
+	case listen.value == "off":
+	case isPath && (!filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > maxSocketPath):
+		return problemf(listen.at, "server.admin_listen: %q is no absolute path of at most %d bytes", path, maxSocketPath)
+	case isPath:
+		c.Server.AdminListen = listen.value
+	default:
+		c.Server.AdminListen, err = splitListen("server.admin_listen", listen)
+	}
+	return err
+}
+
+// maxSocketPath is the longest path of a Unix socket, in bytes: sun_path (unix(7)) without
+// the NUL at its end.
+const maxSocketPath = 107
+
+// setSteering sets how nodes are sent to workers.
+func (c *Config) setSteering(f file) (err error) {
+	if c.Server.Settle, err = f.Server.Settle.within("server.settle", minTime, 10*time.Minute, 15*time.Second); err != nil {
+		return err
+	}
+	if c.Server.RetryWindow, err = f.Server.RetryWindow.within("server.retry_window", minTime, 24*time.Hour, 10*time.Minute); err != nil {
+		return err
+	}
+	percents, err := f.Server.StickyTolerance.within("server.sticky_tolerance", 0, 100, 10)
+	if err != nil {
+		return err
+	}
+	c.Server.StickyTolerance = float64(percents) / 100
+	moves, err := f.Server.AutoRebalance.within("server.auto_rebalance", 0, MaxRate, 0)
+	c.Server.AutoRebalance = int(moves)
+	return err
+}
+
+// MaxRate is the most nodes that can be moved in a minute.
+const MaxRate = 6000
 
 // setState sets what the server keeps, and for how long it holds.
 func (c *Config) setState(f file) (err error) {

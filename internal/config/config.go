@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,9 @@ type Config struct {
 	Path string
 	// Domains are the mesh segments that are served, in the order of the file.
 	Domains []Domain
-	// Weights are the weights of the workers that the file names. A worker that it
-	// does not name has DefaultWeight.
-	Weights map[string]uint32
+	// Workers are the workers that the file names. A worker that it does not name has
+	// DefaultWeight and no location.
+	Workers map[string]Worker
 	MQTT    MQTT
 	Server  Server
 	Agent   Agent
@@ -37,6 +38,14 @@ type Domain struct {
 	WireGuard, VXLAN string
 }
 
+// Worker is what the file says of a worker.
+type Worker struct {
+	// Weight is its share of the peers, relative to other workers' weights.
+	Weight uint32
+	// Location is where it is, for nodes that prefer one. Empty: nowhere.
+	Location string
+}
+
 // DefaultWeight is the weight of a worker that the config does not name, or whose
 // weight it leaves empty.
 const DefaultWeight = 1
@@ -44,12 +53,30 @@ const DefaultWeight = 1
 // MaxWeight is the largest weight that a worker can have.
 const MaxWeight = 1_000_000
 
-// Weight is the worker's share of the peers, relative to other workers' weights.
-func (c *Config) Weight(worker string) uint32 {
-	if weight, named := c.Weights[worker]; named {
-		return weight
+// MaxLocation is the longest name of a location, in bytes.
+const MaxLocation = 64
+
+// Worker is what holds for the worker of this name.
+func (c *Config) Worker(name string) Worker {
+	if worker, named := c.Workers[name]; named {
+		return worker
 	}
-	return DefaultWeight
+	return Worker{Weight: DefaultWeight}
+}
+
+// Weight is the worker's share of the peers, relative to other workers' weights.
+func (c *Config) Weight(worker string) uint32 { return c.Worker(worker).Weight }
+
+// Locations are those of the workers, each once, sorted.
+func (c *Config) Locations() []string {
+	locations := []string{}
+	for _, worker := range c.Workers {
+		if worker.Location != "" {
+			locations = append(locations, worker.Location)
+		}
+	}
+	slices.Sort(locations)
+	return slices.Compact(locations)
 }
 
 // MQTT is how agents and the server meet.
@@ -71,8 +98,12 @@ type Server struct {
 	HTTPListen string
 	// MQTTListen is the address, host:port, of the embedded MQTT server.
 	MQTTListen string
-	// AdminListen is the address, host:port, that serves metrics. Empty: nowhere.
+	// AdminListen is the address, host:port, that serves operators, or UnixPrefix and the
+	// path of a socket. Empty: nowhere.
 	AdminListen string
+	// AdminByDefault tells whether AdminListen is the default: then the server can do
+	// without.
+	AdminByDefault bool
 	// RateLimit is how many exchanges one source address may make per minute: one
 	// IPv4 address or one IPv6 /64. 0: as many as it likes.
 	RateLimit int
@@ -83,7 +114,20 @@ type Server struct {
 	KeyTTL time.Duration
 	// SilentAfter is the age of a worker's last report from which on it gets no nodes.
 	SilentAfter time.Duration
+	// Settle is how long after an exchange a worker's report can contain its node.
+	Settle time.Duration
+	// RetryWindow is within what time a node that asks again had no luck where it was sent.
+	RetryWindow time.Duration
+	// StickyTolerance is how far above its target a worker may be, as a part of the target,
+	// for nodes to go back to it.
+	StickyTolerance float64
+	// AutoRebalance is how many nodes a minute are moved when the balance has been wrong
+	// for long. 0: none.
+	AutoRebalance int
 }
+
+// UnixPrefix begins an AdminListen that is the path of a Unix socket.
+const UnixPrefix = "unix:"
 
 // Agent is what only the agent uses.
 type Agent struct {
@@ -164,7 +208,7 @@ func Parse(content []byte, side Side) (*Config, error) {
 	}
 	cfg := &Config{}
 	for _, step := range []func(file, Side) error{
-		cfg.setDomains, cfg.setWeights, cfg.setMQTT, cfg.setAgent, cfg.setServer,
+		cfg.setDomains, cfg.setWorkers, cfg.setMQTT, cfg.setAgent, cfg.setServer,
 	} {
 		if err := step(f, side); err != nil {
 			return nil, err

@@ -38,15 +38,13 @@ func TestAWgkexFileLoadsOnBothSides(t *testing.T) {
 			{Name: "ffmuc_welt", WireGuard: "wg-welt", VXLAN: "vx-welt"},
 			{Name: "ffwert_city", WireGuard: "wg-city", VXLAN: "vx-city"},
 		},
-		Weights: map[string]uint32{
-			"gw04.in.ffmuc.net": 30, "gw05.in.ffmuc.net": 1, "gw06.in.ffmuc.net": 0, "gw07.in.ffmuc.net": 1,
+		Workers: map[string]config.Worker{
+			"gw04.in.ffmuc.net": {Weight: 30}, "gw05.in.ffmuc.net": {Weight: 1}, "gw06.in.ffmuc.net": {}, "gw07.in.ffmuc.net": {Weight: 1},
 		},
 		MQTT: config.MQTT{
 			Host: "mqtt.example.org", Port: 1884, Username: "user", Password: "SECRET", Keepalive: 7 * time.Second,
 		},
-		Server: config.Server{
-			HTTPListen: "127.0.0.1:5001", MQTTListen: "0.0.0.0:1884", KeyTTL: 24 * time.Hour, SilentAfter: 3 * time.Minute,
-		},
+		Server: serverDefaults("127.0.0.1:5001", "0.0.0.0:1884"),
 		Agent: config.Agent{
 			ExternalName: "gw04.ext.ffmuc.net", ReportInterval: time.Minute, SweepInterval: time.Hour,
 			StaleAfter: 3 * time.Hour, UnusedAfter: 10 * time.Minute, LinkAddress: peer.WGKex,
@@ -79,14 +77,21 @@ func TestAWgkexFileLoadsOnBothSides(t *testing.T) {
 // needed are the keys that each side cannot do without.
 const needed = "domains: [ff_a]\ndomain_prefixes: [ff_]\n"
 
+// serverDefaults is what a server does that listens there and whose config says no more.
+func serverDefaults(http, mqtt string) config.Server {
+	return config.Server{
+		HTTPListen: http, MQTTListen: mqtt, AdminListen: "127.0.0.1:5001", AdminByDefault: true,
+		KeyTTL: 24 * time.Hour, SilentAfter: 3 * time.Minute,
+		Settle: 15 * time.Second, RetryWindow: 10 * time.Minute, StickyTolerance: 0.1,
+	}
+}
+
 func TestTheServerNeedsNothingOfTheAgent(t *testing.T) {
 	cfg, err := config.Parse([]byte(needed), config.ForServer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := config.Server{
-		HTTPListen: "0.0.0.0:5000", MQTTListen: "127.0.0.1:1883", KeyTTL: 24 * time.Hour, SilentAfter: 3 * time.Minute,
-	}
+	want := serverDefaults("0.0.0.0:5000", "127.0.0.1:1883")
 	if diff := cmp.Diff(want, cfg.Server); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -118,6 +123,34 @@ func TestAWorkerThatIsNotListedHasWeightOne(t *testing.T) {
 	}
 }
 
+func TestLocationsAreThoseOfTheWorkersEachOnce(t *testing.T) {
+	const workers = `workers: {gw1: {location: Vienna}, gw2: {weight: 3, location: MUC}, gw3: {location: Vienna}, gw4: {weight: 1}, gw5: {location: }}`
+	cfg, err := config.Parse([]byte(needed+workers), config.ForServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"MUC", "Vienna"}, cfg.Locations()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(config.Worker{Weight: 3, Location: "MUC"}, cfg.Worker("gw2")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestOperatorsAreServedWhereTheFileSays(t *testing.T) {
+	for written, want := range map[string]string{
+		"": "127.0.0.1:5001", "off": "", "unix:/run/wgsteer.sock": "unix:/run/wgsteer.sock", "'[::1]:5002'": "[::1]:5002",
+	} {
+		cfg, err := config.Parse([]byte(needed+"server: {admin_listen: "+written+"}\n"), config.ForServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Server; got.AdminListen != want || got.AdminByDefault != (written == "") {
+			t.Errorf("admin_listen: %s means %q, by default: %v", written, got.AdminListen, got.AdminByDefault)
+		}
+	}
+}
+
 func TestTheLongestPrefixIsTakenOff(t *testing.T) {
 	cfg, err := config.Parse([]byte("domains: [ffmuc_welt]\ndomain_prefixes: [ff, ffmuc_, ffmuc]\n"), config.ForServer)
 	if err != nil {
@@ -130,52 +163,64 @@ func TestTheLongestPrefixIsTakenOff(t *testing.T) {
 
 func TestErrorsNameTheLine(t *testing.T) {
 	for name, tt := range map[string]struct{ file, at, says string }{
-		"unknown key":               {needed + "domain: x\n", "3:1", `unknown key "domain"`},
-		"unknown key below":         {needed + "mqtt:\n  broker: x\n", "4:3", `unknown key "broker"`},
-		"unknown key of a worker":   {needed + "workers:\n  gw1:\n    wieght: 3\n", "5:5", `unknown key "wieght" of worker "gw1"`},
-		"key twice":                 {needed + "domains: [ff_b]\n", "3:1", "already defined"},
-		"text for a list":           {"domains: ff_a\n", "1:10", "sequence is expected"},
-		"number for text":           {needed + "mqtt:\n  password: 0123\n", "4:13", "write 0123 in quotes"},
-		"map for text":              {"domains:\n- ff_a\n- {x: 1}\n", "3:3", "want text"},
-		"text for a number":         {needed + "mqtt: {broker_port: mqtt}\n", "3:21", "want a whole number"},
-		"fraction for a number":     {needed + "workers: {gw1: {weight: 1.5}}\n", "3:25", "want a whole number"},
-		"text for a boolean":        {needed + "mqtt: {tls: maybe}\n", "3:13", "want true or false"},
-		"number for a time":         {needed + "agent: {report_interval: 60}\n", "3:26", "want a time with its unit"},
-		"unknown unit":              {needed + "agent: {report_interval: 1d}\n", "3:26", "want a time with its unit"},
-		"scalar for a section":      {needed + "mqtt: yes\n", "3:7", "mapping is expected"},
-		"list for the file":         {"- a\n", "1:1", "mapping is expected"},
-		"not YAML":                  {"a: b: c\n", "1:4", "not allowed"},
-		"tab":                       {"domains:\n\t- a\n", "2:", ""},
-		"two documents":             {needed + "---\ndomains: [ff_b]\n", "4:", "second YAML document"},
-		"duplicate domain":          {"domains: [ff_a, ff_a]\ndomain_prefixes: [ff_]\n", "1:17", "listed twice"},
-		"domain without a prefix":   {"domains:\n- ff_a\n- gg_a\ndomain_prefixes: [ff_]\n", "3:3", "begins with none"},
-		"domain that is a prefix":   {"domains: [ff_]\ndomain_prefixes: [ff_]\n", "1:11", "nothing but its prefix"},
-		"two domains of one rest":   {"domains: [ff_a, gg_a]\ndomain_prefixes: [ff_, gg_]\n", "1:17", "both mean the interface wg-a"},
-		"interface name too long":   {"domains: [ff_thirteenbytes]\ndomain_prefixes: [ff_]\n", "1:11", "16 bytes long"},
-		"space in a domain":         {"domains: [ff_a b]\ndomain_prefixes: [ff_]\n", "1:11", "Linux does not allow"},
-		"slash in a domain":         {"domains: [ff_a/b]\ndomain_prefixes: [ff_]\n", "1:11", "cannot stand in an MQTT topic"},
-		"wildcard in a worker":      {needed + "workers:\n  gw+: {weight: 1}\n", "4:3", "cannot stand in an MQTT topic"},
-		"worker called all":         {needed + "workers:\n  all: {weight: 1}\n", "4:3", "means every worker"},
-		"negative weight":           {needed + "workers:\n  gw1: {weight: -1}\n", "4:17", "want 0 to 1000000"},
-		"absurd weight":             {needed + "workers:\n  gw1:\n    weight: 1000001\n", "5:13", "want 0 to 1000000"},
-		"weight beyond 64 bits":     {needed + "workers: {gw1: {weight: 99999999999999999999}}\n", "3:25", "want a whole number"},
-		"port 0":                    {needed + "mqtt: {broker_port: 0}\n", "3:21", "want 1 to 65535"},
-		"port too large":            {needed + "broker_listen: {port: 65536}\n", "3:23", "want 1 to 65535"},
-		"keepalive 0":               {needed + "mqtt: {keepalive: 0}\n", "3:19", "want 1 to 65535"},
-		"password without account":  {needed + "mqtt: {password: x}\n", "3:18", "mqtt.username is not"},
-		"account without password":  {needed + "mqtt: {username: x}\n", "3:18", "everybody could log in"},
-		"a newer wgkex":             {needed + "parker: {enabled: true}\n", "3:1", "does not do Parker"},
-		"a worker of a newer wgkex": {needed + "workers: {gw1: {pop: muc}}\n", "3:17", "take it out"},
-		"URL for a host":            {needed + "mqtt: {broker_url: 'mqtt://host:1883'}\n", "3:20", "host name or IP address alone"},
-		"listen without a port":     {needed + "server: {mqtt_listen: 127.0.0.1}\n", "3:23", "no host:port"},
-		"listen on a bad port":      {needed + "server: {admin_listen: '127.0.0.1:x'}\n", "3:24", "not 0 to 65535"},
-		"listen on no host":         {needed + "broker_listen: {host: 'a b'}\n", "3:23", "no IP address or host name"},
-		"negative rate":             {needed + "server: {rate_limit: -1}\n", "3:22", "want 0 to"},
-		"interval 0":                {needed + "agent: {sweep_interval: 0s}\n", "3:25", "want 1s to"},
-		"relative folder":           {needed + "server: {state_dir: state}\n", "3:21", "no absolute path"},
-		"unknown address scheme":    {needed + "agent: {link_address: eui64}\n", "3:23", "want wgkex or gluon"},
-		"bad name of an agent":      {needed + "agent: {worker: a/b}\n", "3:17", "cannot stand in an MQTT topic"},
-		"bad external name":         {needed + "externalName: 'gw 04'\n", "3:15", "no IP address or host name"},
+		"unknown key":                {needed + "domain: x\n", "3:1", `unknown key "domain"`},
+		"unknown key below":          {needed + "mqtt:\n  broker: x\n", "4:3", `unknown key "broker"`},
+		"unknown key of a worker":    {needed + "workers:\n  gw1:\n    wieght: 3\n", "5:5", `unknown key "wieght" of worker "gw1"`},
+		"key twice":                  {needed + "domains: [ff_b]\n", "3:1", "already defined"},
+		"text for a list":            {"domains: ff_a\n", "1:10", "sequence is expected"},
+		"number for text":            {needed + "mqtt:\n  password: 0123\n", "4:13", "write 0123 in quotes"},
+		"map for text":               {"domains:\n- ff_a\n- {x: 1}\n", "3:3", "want text"},
+		"text for a number":          {needed + "mqtt: {broker_port: mqtt}\n", "3:21", "want a whole number"},
+		"fraction for a number":      {needed + "workers: {gw1: {weight: 1.5}}\n", "3:25", "want a whole number"},
+		"text for a boolean":         {needed + "mqtt: {tls: maybe}\n", "3:13", "want true or false"},
+		"number for a time":          {needed + "agent: {report_interval: 60}\n", "3:26", "want a time with its unit"},
+		"unknown unit":               {needed + "agent: {report_interval: 1d}\n", "3:26", "want a time with its unit"},
+		"scalar for a section":       {needed + "mqtt: yes\n", "3:7", "mapping is expected"},
+		"list for the file":          {"- a\n", "1:1", "mapping is expected"},
+		"not YAML":                   {"a: b: c\n", "1:4", "not allowed"},
+		"tab":                        {"domains:\n\t- a\n", "2:", ""},
+		"two documents":              {needed + "---\ndomains: [ff_b]\n", "4:", "second YAML document"},
+		"duplicate domain":           {"domains: [ff_a, ff_a]\ndomain_prefixes: [ff_]\n", "1:17", "listed twice"},
+		"domain without a prefix":    {"domains:\n- ff_a\n- gg_a\ndomain_prefixes: [ff_]\n", "3:3", "begins with none"},
+		"domain that is a prefix":    {"domains: [ff_]\ndomain_prefixes: [ff_]\n", "1:11", "nothing but its prefix"},
+		"two domains of one rest":    {"domains: [ff_a, gg_a]\ndomain_prefixes: [ff_, gg_]\n", "1:17", "both mean the interface wg-a"},
+		"interface name too long":    {"domains: [ff_thirteenbytes]\ndomain_prefixes: [ff_]\n", "1:11", "16 bytes long"},
+		"space in a domain":          {"domains: [ff_a b]\ndomain_prefixes: [ff_]\n", "1:11", "Linux does not allow"},
+		"slash in a domain":          {"domains: [ff_a/b]\ndomain_prefixes: [ff_]\n", "1:11", "cannot stand in an MQTT topic"},
+		"wildcard in a worker":       {needed + "workers:\n  gw+: {weight: 1}\n", "4:3", "cannot stand in an MQTT topic"},
+		"worker called all":          {needed + "workers:\n  all: {weight: 1}\n", "4:3", "means every worker"},
+		"negative weight":            {needed + "workers:\n  gw1: {weight: -1}\n", "4:17", "want 0 to 1000000"},
+		"absurd weight":              {needed + "workers:\n  gw1:\n    weight: 1000001\n", "5:13", "want 0 to 1000000"},
+		"weight beyond 64 bits":      {needed + "workers: {gw1: {weight: 99999999999999999999}}\n", "3:25", "want a whole number"},
+		"port 0":                     {needed + "mqtt: {broker_port: 0}\n", "3:21", "want 1 to 65535"},
+		"port too large":             {needed + "broker_listen: {port: 65536}\n", "3:23", "want 1 to 65535"},
+		"keepalive 0":                {needed + "mqtt: {keepalive: 0}\n", "3:19", "want 1 to 65535"},
+		"password without account":   {needed + "mqtt: {password: x}\n", "3:18", "mqtt.username is not"},
+		"account without password":   {needed + "mqtt: {username: x}\n", "3:18", "everybody could log in"},
+		"a newer wgkex":              {needed + "parker: {enabled: true}\n", "3:1", "does not do Parker"},
+		"a worker of a newer wgkex":  {needed + "workers: {gw1: {pop: muc}}\n", "3:17", "here it is location"},
+		"tolerance of a newer wgkex": {needed + "sticky_worker_tolerance: 0.1\n", "3:1", "here it is server.sticky_tolerance"},
+		"percents without a sign":    {needed + "server: {sticky_tolerance: 10}\n", "3:28", "like 10%"},
+		"text for percents":          {needed + "server: {sticky_tolerance: some%}\n", "3:28", "like 10%"},
+		"too many percents":          {needed + "server: {sticky_tolerance: 101%}\n", "3:28", "want 0 to 100"},
+		"settled at once":            {needed + "server: {settle: 0s}\n", "3:18", "want 1s to 10m0s"},
+		"retries for ever":           {needed + "server: {retry_window: 48h}\n", "3:24", "want 1s to 24h0m0s"},
+		"moves backwards":            {needed + "server: {auto_rebalance: -1}\n", "3:26", "want 0 to 6000"},
+		"relative socket":            {needed + "server: {admin_listen: 'unix:admin.sock'}\n", "3:24", "no absolute path"},
+		"socket path too long":       {needed + "server: {admin_listen: 'unix:/" + strings.Repeat("x", 107) + "'}\n", "3:24", "at most 107 bytes"},
+		"number for a location":      {needed + "workers: {gw1: {location: 7}}\n", "3:27", "write 7 in quotes"},
+		"location too long":          {needed + "workers: {gw1: {location: " + strings.Repeat("x", 65) + "}}\n", "3:27", "at most 64 bytes"},
+		"location of two lines":      {needed + "workers: {gw1: {location: \"a\\nb\"}}\n", "3:27", "in one line"},
+		"URL for a host":             {needed + "mqtt: {broker_url: 'mqtt://host:1883'}\n", "3:20", "host name or IP address alone"},
+		"listen without a port":      {needed + "server: {mqtt_listen: 127.0.0.1}\n", "3:23", "no host:port"},
+		"listen on a bad port":       {needed + "server: {admin_listen: '127.0.0.1:x'}\n", "3:24", "not 0 to 65535"},
+		"listen on no host":          {needed + "broker_listen: {host: 'a b'}\n", "3:23", "no IP address or host name"},
+		"negative rate":              {needed + "server: {rate_limit: -1}\n", "3:22", "want 0 to"},
+		"interval 0":                 {needed + "agent: {sweep_interval: 0s}\n", "3:25", "want 1s to"},
+		"relative folder":            {needed + "server: {state_dir: state}\n", "3:21", "no absolute path"},
+		"unknown address scheme":     {needed + "agent: {link_address: eui64}\n", "3:23", "want wgkex or gluon"},
+		"bad name of an agent":       {needed + "agent: {worker: a/b}\n", "3:17", "cannot stand in an MQTT topic"},
+		"bad external name":          {needed + "externalName: 'gw 04'\n", "3:15", "no IP address or host name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Parse([]byte(tt.file), config.ForServer)
@@ -273,8 +318,8 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the example with its defaults written out: %v", err)
 	}
-	// These two have no default that a file could give: nowhere, and the host's name.
-	want.Server.AdminListen, want.Agent.Worker = got.Server.AdminListen, got.Agent.Worker
+	// A file cannot say that it does not say it, and the host's name is its own.
+	got.Server.AdminByDefault, want.Agent.Worker = true, got.Agent.Worker
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the example calls defaults are not (-default +example):\n%s", diff)
 	}

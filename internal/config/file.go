@@ -30,12 +30,16 @@ type file struct {
 	} `yaml:"broker_listen"`
 	LoggingConfig any `yaml:"logging_config"`
 	Server        struct {
-		MQTTListen  text     `yaml:"mqtt_listen"`
-		AdminListen text     `yaml:"admin_listen"`
-		RateLimit   number   `yaml:"rate_limit"`
-		StateDir    text     `yaml:"state_dir"`
-		KeyTTL      duration `yaml:"key_ttl"`
-		SilentAfter duration `yaml:"silent_after"`
+		MQTTListen      text     `yaml:"mqtt_listen"`
+		AdminListen     text     `yaml:"admin_listen"`
+		RateLimit       number   `yaml:"rate_limit"`
+		StateDir        text     `yaml:"state_dir"`
+		KeyTTL          duration `yaml:"key_ttl"`
+		SilentAfter     duration `yaml:"silent_after"`
+		Settle          duration `yaml:"settle"`
+		RetryWindow     duration `yaml:"retry_window"`
+		StickyTolerance percents `yaml:"sticky_tolerance"`
+		AutoRebalance   number   `yaml:"auto_rebalance"`
 	} `yaml:"server"`
 	Agent struct {
 		Worker         text     `yaml:"worker"`
@@ -96,7 +100,7 @@ var notHere = map[string]string{
 	"parker":                  ": wgsteer does not do Parker, stay with wgkex for it",
 	"netbox":                  ": wgsteer does not do Parker, stay with wgkex for it",
 	"broker_signing_key":      ": wgsteer does not sign its answers",
-	"sticky_worker_tolerance": ": wgsteer has no such setting, take it out",
+	"sticky_worker_tolerance": ": here it is server.sticky_tolerance, like 10%",
 	"id":                      ": wgsteer does not do Parker, take it out if you don't either",
-	"pop":                     ": wgsteer does not know the places of workers, take it out",
+	"pop":                     ": here it is location",
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -97,6 +98,27 @@ func (n number) within(key string, low, high, byDefault int64) (int64, error) {
 	return n.value, nil
 }
 
+// percents are a whole number of them.
+type percents struct{ number }
+
+func (p *percents) UnmarshalYAML(node ast.Node) error {
+	p.at = positionOf(node)
+	switch n := node.(type) {
+	case *ast.StringNode:
+		digits, ok := strings.CutSuffix(n.Value, "%")
+		var err error
+		if p.value, err = strconv.ParseInt(digits, 10, 64); err != nil || !ok {
+			return problemf(p.at, "want whole percents, like 10%%")
+		}
+	case *ast.NullNode:
+		return nil
+	default:
+		return problemf(p.at, "want whole percents, like 10%%")
+	}
+	p.set = true
+	return nil
+}
+
 type boolean struct{ value bool }
 
 func (b *boolean) UnmarshalYAML(node ast.Node) error {
@@ -148,9 +170,10 @@ func (d duration) within(key string, low, high, byDefault time.Duration) (time.D
 type namedWorkers []namedWorker
 
 type namedWorker struct {
-	name   string
-	at     position
-	weight number
+	name     string
+	at       position
+	weight   number
+	location text
 }
 
 func (w *namedWorkers) UnmarshalYAML(node ast.Node) error {
@@ -185,10 +208,16 @@ func (w *namedWorker) unmarshal(node ast.Node) error {
 		return problemf(positionOf(node), "want the keys of worker %q", w.name)
 	}
 	for each := entries.MapRange(); each.Next(); {
-		if key := each.Key().String(); key != "weight" {
-			return problemf(positionOf(each.Key()), "unknown key %q of worker %q%s", key, w.name, notHere[key])
+		var err error
+		switch key := each.Key().String(); key {
+		case "weight":
+			err = w.weight.UnmarshalYAML(each.Value())
+		case "location":
+			err = w.location.UnmarshalYAML(each.Value())
+		default:
+			err = problemf(positionOf(each.Key()), "unknown key %q of worker %q%s", key, w.name, notHere[key])
 		}
-		if err := w.weight.UnmarshalYAML(each.Value()); err != nil {
+		if err != nil {
 			return err
 		}
 	}

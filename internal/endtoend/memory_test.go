@@ -29,7 +29,7 @@ func TestMemoryOfBothSidesIsFlatOver100000ExchangesOfRotatingKeys(t *testing.T) 
 	m.state = filepath.Join(m.central.Folder(), "state")
 	// A gateway that is late, on a machine that is busy, still gets nodes.
 	m.keepalive = 60
-	m.server = "  key_ttl: 1m\n  silent_after: 1m\n"
+	m.serving = "  key_ttl: 1m\n  silent_after: 1m\n"
 	m.agent = "  report_interval: 5s\n  sweep_interval: 1s\n  unused_after: 2s\n"
 	gw1 := m.gateway("gw1", welt)
 	server, agent := m.startServer(), gw1.startAgent()

@@ -92,7 +92,7 @@ type mesh struct {
 	scheme    peer.Scheme
 	agent     string // more lines of the section "agent"
 	state     string // the folder of the server's state
-	server    string // more lines of the section "server"
+	serving   string // more lines of the section "server"
 }
 
 const username = "mesh"
@@ -142,7 +142,7 @@ server:
   state_dir: %s
 %sagent:
   link_address: %v
-%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.server, m.scheme, m.agent)
+%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.serving, m.scheme, m.agent)
 	path := filepath.Join(h.Folder(), "wgsteer.yaml")
 	check(m.t, os.WriteFile(path, []byte(text), 0o644))
 	return path

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type Table interface {
 	SetData(worker, domain string, data report.Data)
 	// SetPeers takes the time of the report.
 	SetPeers(worker, domain string, peers int, now time.Time)
+	// Seen takes what the worker says of the handshakes of nodes.
+	Seen(worker, domain string, handshakes []report.Handshake, now time.Time)
 }
 
 // Keys are the keys that were accepted.
@@ -47,7 +50,7 @@ type Memory interface {
 
 // Config is how the MQTT server is reached.
 type Config struct {
-	// Domains are the configured domains.
+	// Domains are the configured domains. More can be added.
 	Domains []string
 	// Listen is a TCP address, host:port.
 	Listen string
@@ -74,6 +77,10 @@ type Bus struct {
 	// awaited are the workers that were online before a restart and have not come back;
 	// guarded by reports.
 	awaited map[string]struct{}
+	// domains are the configured domains; guarded by reports.
+	domains []string
+	// unknown are the last reports of domains that are not configured; guarded by reports.
+	unknown map[string][]byte
 	// stopping is set when the server stops: then sessions end, and that says nothing
 	// about their workers; guarded by reports.
 	stopping bool
@@ -104,6 +111,8 @@ func New(config Config, table Table, keys Keys, memory Memory, log *slog.Logger,
 		listener: newListener(tcp, log),
 		speakers: make(map[string]*session),
 		awaited:  make(map[string]struct{}),
+		domains:  slices.Clone(config.Domains),
+		unknown:  make(map[string][]byte),
 	}
 	b.rejected = newRejections(log, b.metrics.rejected)
 	capabilities := mqtt.NewDefaultServerCapabilities()
@@ -160,6 +169,18 @@ func (b *Bus) PublishKey(domain string, key peer.Key) error {
 	}
 	if err := b.server.Publish(topic, []byte(key.String()), false, 1); err != nil {
 		return fmt.Errorf("publish key to %s: %w", topic, err)
+	}
+	return nil
+}
+
+// PublishEvict tells a worker to let go of nodes in the domain.
+func (b *Bus) PublishEvict(worker, domain string, keys []peer.Key) error {
+	topic, err := topics.Topic{Kind: topics.Evict, Domain: domain, Worker: worker}.Build()
+	if err != nil {
+		return err
+	}
+	if err := b.server.Publish(topic, report.FormatEvict(keys), false, 1); err != nil {
+		return fmt.Errorf("publish keys to %s: %w", topic, err)
 	}
 	return nil
 }

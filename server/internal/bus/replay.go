@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,14 @@ const (
 
 // startReplays starts a replay for each domain whose keys the client subscribes to now.
 func (b *Bus) startReplays(cl *mqtt.Client, c *conn, filters packets.Subscriptions, codes []byte) {
-	for _, domain := range b.config.Domains {
+	b.reports.Lock()
+	domains := slices.Clone(b.domains)
+	b.reports.Unlock()
+	b.startReplaysOf(domains, cl, c, filters, codes)
+}
+
+func (b *Bus) startReplaysOf(domains []string, cl *mqtt.Client, c *conn, filters packets.Subscriptions, codes []byte) {
+	for _, domain := range domains {
 		topic, qos := b.replayTopic(cl, domain, filters, codes)
 		if topic == "" {
 			continue

@@ -50,7 +50,11 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 	case topics.Handshakes:
 		var handshakes []report.Handshake
 		handshakes, err = report.ParseHandshakes(payload)
-		m.apply = func(b *Bus) { b.keys.Handshakes(t.Domain, connected(handshakes), time.Now()) }
+		m.apply = func(b *Bus) {
+			now := time.Now()
+			b.keys.Handshakes(t.Domain, connected(handshakes), now)
+			b.table.Seen(t.Worker, t.Domain, handshakes, now)
+		}
 	case topics.Evict:
 		_, err = report.ParseEvict(payload)
 	}
@@ -75,6 +79,9 @@ func connected(handshakes []report.Handshake) []peer.Key {
 // the library should pass it on: reports of a worker's state are published from here.
 func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bool) {
 	m, err := b.read(topic, payload)
+	if errors.Is(err, errDomain) && b.keepUnknown(m.topic, topic, payload) {
+		m, err = b.read(topic, payload)
+	}
 	if err != nil {
 		b.rejected.add(m.topic, client, err)
 		return false
@@ -92,6 +99,7 @@ func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bo
 		delete(b.awaited, m.topic.Worker)
 		b.setStatus(m.topic.Worker, m.online, "it says so")
 	} else {
+		delete(b.unknown, topic)
 		m.apply(b)
 	}
 	b.publishAndSave(m.topic, payload, qos)

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"wgsteer/internal/report"
@@ -29,8 +30,11 @@ func (b *Bus) restore() {
 	defer b.reports.Unlock()
 	for text, payload := range saved {
 		m, err := b.read(text, payload)
+		if errors.Is(err, errDomain) {
+			b.remember(m.topic, text, payload)
+		}
 		if err != nil || m.topic.Kind == topics.Key || m.topic.Kind == topics.Evict {
-			continue // of a domain that is no longer configured, say
+			continue
 		}
 		if m.topic.Kind == topics.Status {
 			b.setStatus(m.topic.Worker, m.online, "it was before the restart")

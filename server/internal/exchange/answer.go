@@ -91,13 +91,31 @@ func (a *API) readyz(c echo.Context) error {
 	return answer(c, status, body)
 }
 
-// limitRate returns a middleware that lets every source address make so many
-// exchanges per minute.
-func limitRate(perMinute int) echo.MiddlewareFunc {
+// listLocations names the places that a node can ask for.
+func (a *API) listLocations(c echo.Context) error {
+	return answer(c, http.StatusOK, struct {
+		Locations []string `json:"locations"`
+	}{append([]string{}, *a.locations.Load()...)})
+}
+
+// rateLimit lets every source address make so many exchanges per minute.
+type rateLimit struct {
+	perMinute int
+	limit     echo.MiddlewareFunc
+}
+
+// limitRate is a middleware that applies the rate limit of the moment.
+func (a *API) limitRate(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error { return a.rate.Load().limit(next)(c) }
+}
+
+func newRateLimit(perMinute int) *rateLimit {
+	r := &rateLimit{perMinute: perMinute}
 	if perMinute == 0 {
-		return func(next echo.HandlerFunc) echo.HandlerFunc { return next }
+		r.limit = func(next echo.HandlerFunc) echo.HandlerFunc { return next }
+		return r
 	}
-	return middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
+	r.limit = middleware.RateLimiterWithConfig(middleware.RateLimiterConfig{
 		Store: middleware.NewRateLimiterMemoryStoreWithConfig(middleware.RateLimiterMemoryStoreConfig{
 			Rate: rate.Limit(float64(perMinute) / 60), Burst: perMinute, ExpiresIn: 2 * time.Minute,
 		}),
@@ -108,6 +126,7 @@ func limitRate(perMinute int) echo.MiddlewareFunc {
 			return errRate
 		},
 	})
+	return r
 }
 
 // source is who a request counts for: an IPv4 address, or the /64 of an IPv6 one,

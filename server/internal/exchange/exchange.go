@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -48,8 +49,15 @@ type Keys interface {
 type Config struct {
 	// Listen is a TCP address, host:port.
 	Listen string
+	Settings
+}
+
+// Settings are what can be changed later.
+type Settings struct {
 	// RateLimit is how many exchanges a source address may make per minute; 0 is no limit.
 	RateLimit int
+	// Locations are those of the workers, sorted.
+	Locations []string
 }
 
 // API answers the exchanges of nodes.
@@ -61,6 +69,8 @@ type API struct {
 	log       *slog.Logger
 	exchanges *prometheus.CounterVec
 	unsaved   prometheus.Counter
+	rate      atomic.Pointer[rateLimit]
+	locations atomic.Pointer[[]string]
 }
 
 // New listens on the configured address. Requests are served by Run.
@@ -77,22 +87,31 @@ func New(config Config, workers Workers, keys Keys, publisher Publisher, log *sl
 		}),
 	}
 	registry.MustRegister(a.exchanges, a.unsaved)
+	a.Configure(config.Settings)
 	var err error
-	a.Server, err = web.Listen("HTTP server", config.Listen, a.routes(config.RateLimit), log)
+	a.Server, err = web.Listen("HTTP server", config.Listen, a.routes(), log)
 	return a, err
 }
 
+// Configure changes the settings. When the rate limit changes, everybody starts anew.
+func (a *API) Configure(settings Settings) {
+	a.locations.Store(&settings.Locations)
+	if now := a.rate.Load(); now == nil || now.perMinute != settings.RateLimit {
+		a.rate.Store(newRateLimit(settings.RateLimit))
+	}
+}
+
 // routes are the paths of the API.
-func (a *API) routes(rateLimit int) http.Handler {
+func (a *API) routes() http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = a.refuse
 	e.Use(middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(c echo.Context, err error, stack []byte) error {
 		a.log.Error("exchange failed", "path", c.Path(), "error", err, "stack", string(stack))
 		return err
 	}}))
-	limit := limitRate(rateLimit)
-	e.POST("/api/v1/wg/key/exchange", a.exchangeV1, limit)
-	e.POST("/api/v2/wg/key/exchange", a.exchangeV2, limit)
+	e.POST("/api/v1/wg/key/exchange", a.exchangeV1, a.limitRate)
+	e.POST("/api/v2/wg/key/exchange", a.exchangeV2, a.limitRate)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/api/v1/locations", a.listLocations)
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/healthz", a.healthz)
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/readyz", a.readyz)
 	return e
@@ -103,7 +122,7 @@ const v1OK = `{"Message":"OK"}`
 
 func (a *API) exchangeV1(c echo.Context) error {
 	c.Set(versionKey, "v1")
-	req, err := a.accept(c)
+	req, err := a.accept(c, false)
 	if err != nil {
 		return err
 	}
@@ -122,11 +141,11 @@ type endpoint struct {
 
 func (a *API) exchangeV2(c echo.Context) error {
 	c.Set(versionKey, "v2")
-	req, err := a.accept(c)
+	req, err := a.accept(c, true)
 	if err != nil {
 		return err
 	}
-	assigned, ok := a.workers.Assign(steering.Ask{Domain: req.domain, Key: req.key}, time.Now())
+	assigned, ok := a.workers.Assign(steering.Ask{Domain: req.domain, Key: req.key, Location: req.location}, time.Now())
 	a.save(req, assigned.Worker)
 	if !ok {
 		return errNoWorker
@@ -144,8 +163,8 @@ func (a *API) exchangeV2(c echo.Context) error {
 
 // accept reads an exchange and sends its key to the workers, also when none of them is
 // online. A worker that subscribes meanwhile is sent it, too: it is accepted before.
-func (a *API) accept(c echo.Context) (request, error) {
-	req, err := readRequest(c.Request(), a.workers)
+func (a *API) accept(c echo.Context, located bool) (request, error) {
+	req, err := readRequest(c.Request(), a.workers, located)
 	if err != nil {
 		return request{}, err
 	}

@@ -83,6 +83,7 @@ func (k *fakeKeys) Fault() error { return k.fault }
 // server is an API on a port of its own, with one worker that offers ff_a but not ff_b.
 type server struct {
 	*exchange.API
+	table     *steering.Table
 	published *published
 	keys      *fakeKeys
 	registry  *prometheus.Registry
@@ -92,21 +93,15 @@ type server struct {
 
 func start(t *testing.T, config exchange.Config) *server {
 	t.Helper()
-	key, err := peer.ParseKey(workerKey)
-	if err != nil {
-		t.Fatal(err)
-	}
 	table := steering.New(steering.Settings{Domains: []string{"ff_a", "ff_b"}})
-	table.SetData("gw04", "ff_a", report.Data{
-		ExternalAddress: "gw04.ext.ffmuc.net", Port: 40011, PublicKey: key,
-		LinkAddress: netip.MustParseAddr("fe80::27c:16ff:fec0:6c74"),
-	})
+	table.SetData("gw04", "ff_a", workerWith(t, "gw04.ext.ffmuc.net"))
 	table.SetPeers("gw04", "ff_a", 0, time.Now())
 	table.SetStatus("gw04", true)
 
-	s := &server{published: &published{}, keys: &fakeKeys{}, registry: prometheus.NewPedanticRegistry()}
+	s := &server{table: table, published: &published{}, keys: &fakeKeys{}, registry: prometheus.NewPedanticRegistry()}
 	s.client.Timeout = 10 * time.Second
 	config.Listen = "127.0.0.1:0"
+	var err error
 	s.API, err = exchange.New(config, table, s.keys, s.published, slog.New(slog.DiscardHandler), s.registry)
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +120,16 @@ func start(t *testing.T, config exchange.Config) *server {
 		s.stop()
 	})
 	return s
+}
+
+// workerWith is how nodes reach the worker at the address.
+func workerWith(t *testing.T, address string) report.Data {
+	t.Helper()
+	key, err := peer.ParseKey(workerKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Data{ExternalAddress: address, Port: 40011, PublicKey: key, LinkAddress: netip.MustParseAddr("fe80::27c:16ff:fec0:6c74")}
 }
 
 // answer is what a node sees.
@@ -325,7 +330,7 @@ wgsteer_exchanges_total{result="ok",version="v2"} 1
 }
 
 func TestTheRateLimit(t *testing.T) {
-	s := start(t, exchange.Config{RateLimit: 2})
+	s := start(t, exchange.Config{Settings: exchange.Settings{RateLimit: 2}})
 	for range 2 {
 		if got := s.send(t, "POST", v1, asForm, body("ff_a", nodeKey)); got.Status != 200 {
 			t.Fatalf("answer %+v, want 200", got)
@@ -338,6 +343,64 @@ func TestTheRateLimit(t *testing.T) {
 	}
 	if got := s.send(t, "GET", "/healthz", asForm, ""); got.Status != 200 {
 		t.Errorf("the health check is limited, too: %+v", got)
+	}
+}
+
+func TestTheRateLimitOfAReloadHolds(t *testing.T) {
+	s := start(t, exchange.Config{Settings: exchange.Settings{RateLimit: 1}})
+	for i, want := range []int{200, 429, 200, 200, 429} {
+		if i == 2 {
+			s.Configure(exchange.Settings{RateLimit: 2})
+		}
+		if got := s.send(t, "POST", v1, asForm, body("ff_a", nodeKey)); got.Status != want {
+			t.Errorf("exchange %d: answer %+v, want %d", i, got, want)
+		}
+		s.Configure(exchange.Settings{RateLimit: []int{1, 2}[min(i/2, 1)]}) // the same again
+	}
+}
+
+func TestTheLocationsAreThoseOfTheWorkers(t *testing.T) {
+	s := start(t, exchange.Config{Settings: exchange.Settings{Locations: []string{"MUC", "Vienna"}}})
+	for _, method := range []string{"GET", "HEAD"} {
+		want := answer{Status: 200, Type: asJSON}
+		if method == "GET" {
+			want.Body = `{"locations":["MUC","Vienna"]}`
+		}
+		if diff := cmp.Diff(want, s.send(t, method, "/api/v1/locations", "", "")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", method, diff)
+		}
+	}
+	s.Configure(exchange.Settings{})
+	if got := s.send(t, "GET", "/api/v1/locations", "", ""); got.Body != `{"locations":[]}` {
+		t.Errorf("without any the answer is %+v", got)
+	}
+}
+
+func TestANodeIsSentWhereItWantsToBe(t *testing.T) {
+	s := start(t, exchange.Config{})
+	far := workerWith(t, "gw05.ext.ffmuc.net")
+	s.table.SetData("gw05", "ff_a", far)
+	s.table.SetPeers("gw05", "ff_a", 50, time.Now())
+	s.table.SetStatus("gw05", true)
+	s.table.Configure(steering.Settings{Domains: []string{"ff_a", "ff_b"}, Worker: func(name string) steering.Worker {
+		return steering.Worker{Weight: 1, Location: map[string]string{"gw05": "Vienna"}[name]}
+	}})
+	long := strings.Repeat("x", 65)
+	for i, tt := range []struct{ path, location, want string }{
+		{v2, `"Vienna"`, "gw05.ext"},
+		{v2, `"Rome"`, "gw04.ext"},
+		{v2, `""`, "gw04.ext"},
+		{v2, `null`, "gw04.ext"},
+		{v2, `"` + long + `"`, "gw04.ext"},
+		{v2, `7`, "location is not text"},
+		{v2, `["Vienna"]`, "location is not text"},
+		{v1, `7`, `{"Message":"OK"}`},
+	} {
+		key := peer.Key{1, byte(i)}
+		text := fmt.Sprintf(`{"domain": "ff_a", "public_key": "%v", "location": %s}`, key, tt.location)
+		if got := s.send(t, "POST", tt.path, asForm, text); !strings.Contains(got.Body, tt.want) {
+			t.Errorf("location %s: answer %+v, want one with %s", tt.location, got, tt.want)
+		}
 	}
 }
 

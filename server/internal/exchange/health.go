@@ -2,9 +2,10 @@ package exchange
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"time"
+
+	"wgsteer/server/internal/web"
 )
 
 // healthWithin is how long a healthy server may take to say so.
@@ -13,18 +14,12 @@ const healthWithin = 3 * time.Second
 // CheckHealth asks the server that listens on the address, host:port, whether it is
 // healthy. A host that means every address of the machine is asked on loopback.
 func CheckHealth(listen string) error {
-	host, port, err := net.SplitHostPort(listen)
+	address, err := web.Reach(listen)
 	if err != nil {
 		return fmt.Errorf("check health: %w", err)
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip != nil && ip.To4() == nil {
-			host = "::1"
-		}
-	}
 	client := http.Client{Timeout: healthWithin}
-	response, err := client.Get("http://" + net.JoinHostPort(host, port) + "/healthz")
+	response, err := client.Get("http://" + address + "/healthz")
 	if err != nil {
 		return fmt.Errorf("check health: %w", err)
 	}

@@ -19,7 +19,7 @@ func FuzzParseRequest(f *testing.F) {
 	f.Add([]byte(`{"domain":null}`))
 	table := steering.New(steering.Settings{Domains: []string{"ff_a"}})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		req, err := parseRequest(body, table)
+		req, err := parseRequest(body, table, true)
 		if err != nil {
 			refused := refusalOf(err)
 			if refused.status != http.StatusBadRequest {

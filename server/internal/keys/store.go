@@ -169,6 +169,38 @@ func (s *Store) Live(domain string, now time.Time) []peer.Key {
 	return keys
 }
 
+// Assignment is where a node was sent.
+type Assignment struct {
+	Domain string
+	Key    peer.Key
+	Worker string
+	Sent   time.Time
+	// Handshake is when a handshake of it was last reported; zero: never.
+	Handshake time.Time
+}
+
+// Assignments returns where the nodes whose keys are alive were last sent, as far as they
+// were.
+func (s *Store) Assignments(now time.Time) []Assignment {
+	oldest := s.oldest(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var assignments []Assignment
+	for domain, keys := range s.domains {
+		for key, r := range keys {
+			if r.worker == "" || r.alive() < oldest {
+				continue
+			}
+			a := Assignment{Domain: domain, Key: key, Worker: r.worker, Sent: time.Unix(r.assigned, 0)}
+			if r.handshake != 0 {
+				a.Handshake = time.Unix(r.handshake, 0)
+			}
+			assignments = append(assignments, a)
+		}
+	}
+	return assignments
+}
+
 // oldest is the earliest sign of life with which a key is alive.
 func (s *Store) oldest(now time.Time) int64 { return now.Add(-s.ttl).Unix() }
 

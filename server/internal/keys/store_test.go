@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -426,3 +427,30 @@ func (d *countingDisk) Write(func(*sql.Tx) error) error {
 
 func (d *countingDisk) Read(func(*sql.DB) error) error { return nil }
 func (d *countingDisk) Fault() error                   { return d.err }
+
+func TestAssignmentsAreThoseOfKeysThatAreAlive(t *testing.T) {
+	now := time.Unix(1_000_000_000, 0)
+	store, err := keys.New(ttl, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	save := func(n int, worker string, at time.Time) {
+		if err := store.Save("ff_a", key(n), worker, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(1, "gw1", now.Add(-ttl-time.Second))
+	save(2, "", now) // of the first version of the API: nobody knows where it went
+	save(3, "gw1", now.Add(-time.Hour))
+	save(4, "gw2", now.Add(-2*time.Hour))
+	store.Handshakes("ff_a", []peer.Key{key(4)}, now.Add(-time.Minute))
+	want := []keys.Assignment{
+		{Domain: "ff_a", Key: key(3), Worker: "gw1", Sent: now.Add(-time.Hour)},
+		{Domain: "ff_a", Key: key(4), Worker: "gw2", Sent: now.Add(-2 * time.Hour), Handshake: now.Add(-time.Minute)},
+	}
+	got := store.Assignments(now)
+	slices.SortFunc(got, func(a, b keys.Assignment) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

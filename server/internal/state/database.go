@@ -23,10 +23,13 @@ const (
 	lockName     = "state.lock"
 )
 
-// version is the version of the schema below, kept in the database's user_version.
-const version = 1
+// version is the version of the tables, kept in the database's user_version.
+const version = 2
 
-const schema = `
+// migrations make a database of a version out of one of the version before; that of
+// version 0 is empty.
+var migrations = [version + 1]string{
+	1: `
 CREATE TABLE keys (
 	domain    TEXT    NOT NULL,
 	key       BLOB    NOT NULL,
@@ -42,8 +45,14 @@ CREATE TABLE reports (
 	payload BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE probe (id INTEGER PRIMARY KEY, filling BLOB NOT NULL) STRICT;
-PRAGMA user_version = 1;
-`
+`,
+	2: `
+CREATE TABLE drains (
+	worker TEXT    PRIMARY KEY,
+	evict  INTEGER NOT NULL -- nodes a minute
+) STRICT, WITHOUT ROWID;
+`,
+}
 
 // ErrNewer says that the file was written by a newer wgsteer-server.
 var ErrNewer = errors.New("the state file is of a newer version")
@@ -127,7 +136,7 @@ func openReadable(ctx context.Context, path string) *sql.DB {
 		db.SetMaxOpenConns(1)
 		var found int
 		err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found)
-		if err == nil && found == version {
+		if err == nil && 0 < found && found <= version {
 			return db
 		}
 		db.Close()
@@ -135,7 +144,7 @@ func openReadable(ctx context.Context, path string) *sql.DB {
 	return nil
 }
 
-// prepare checks the database and makes its tables.
+// prepare checks the database and makes the tables that are missing.
 func prepare(ctx context.Context, db *sql.DB) error {
 	var verdict string
 	if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
@@ -148,16 +157,29 @@ func prepare(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
 		return err
 	}
-	if found == version {
-		return checkTables(ctx, db)
+	if found != version {
+		if err := migrate(ctx, db, found); err != nil {
+			return err
+		}
 	}
+	return checkTables(ctx, db)
+}
+
+// migrate makes a database of the version out of one of an earlier one, which may be 0, or
+// leaves it as it is.
+func migrate(ctx context.Context, db *sql.DB, found int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, schema); err != nil {
-		return otherTables(err)
+	for _, migration := range migrations[found+1:] {
+		if _, err := tx.ExecContext(ctx, migration); err != nil {
+			return otherTables(err)
+		}
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", version)); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return err
@@ -171,6 +193,7 @@ func checkTables(ctx context.Context, db *sql.DB) error {
 		"SELECT domain, key, first, exchanged, handshake, assigned, worker FROM keys LIMIT 0",
 		"SELECT topic, payload FROM reports LIMIT 0",
 		"SELECT id, filling FROM probe LIMIT 0",
+		"SELECT worker, evict FROM drains LIMIT 0",
 	} {
 		rows, err := db.QueryContext(ctx, query)
 		if err != nil {

@@ -238,7 +238,7 @@ func TestAFileThatIsDamagedWhileItIsUsedIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := file.WriteAt(bytes.Repeat([]byte{0xff}, 16<<10), 4096); err != nil {
+	if _, err := file.WriteAt(bytes.Repeat([]byte{0xff}, 64<<10), 4096); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 { // until it reads a page that it does not have in memory
@@ -252,5 +252,100 @@ func TestAFileThatIsDamagedWhileItIsUsedIsReplaced(t *testing.T) {
 	await(t, "the state can be written again", restored)
 	if l.Count("moved aside") != 1 {
 		t.Errorf("the log does not say so:\n%s", l)
+	}
+}
+
+func TestDrainsSurvive(t *testing.T) {
+	folder := t.TempDir()
+	f, _, _, stop := run(t, folder)
+	want := map[string]int{"gw1": 0, "gw2": 30}
+	for _, drains := range []map[string]int{{"gw1": 7, "gw3": 0}, want} {
+		if err := f.SaveDrains(drains); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	f, _, _, _ = run(t, folder)
+	got, err := f.Drains()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// version1 is the database of a server before there were drains.
+const version1 = `
+CREATE TABLE keys (
+	domain    TEXT    NOT NULL,
+	key       BLOB    NOT NULL,
+	first     INTEGER NOT NULL,
+	exchanged INTEGER NOT NULL,
+	handshake INTEGER NOT NULL,
+	assigned  INTEGER NOT NULL,
+	worker    TEXT    NOT NULL,
+	PRIMARY KEY (domain, key)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE reports (
+	topic   TEXT PRIMARY KEY,
+	payload BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE probe (id INTEGER PRIMARY KEY, filling BLOB NOT NULL) STRICT;
+INSERT INTO reports VALUES ('kept', CAST('payload' AS BLOB));
+PRAGMA user_version = 1;
+`
+
+// writeVersion1 makes a folder with such a database.
+func writeVersion1(t *testing.T, folder string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(folder, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("PRAGMA journal_mode = WAL"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(version1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFileOfTheFirstVersionIsMigratedWithAllThatIsInIt(t *testing.T) {
+	folder := t.TempDir()
+	writeVersion1(t, folder)
+	for _, want := range []map[string]int{{}, {"gw1": 5}} { // at the migration, and after it
+		f, l, _, stop := run(t, folder)
+		reports, err := f.Reports()
+		if err != nil || string(reports["kept"]) != "payload" || l.Count("moved aside") != 0 {
+			t.Errorf("reports %q, %v; the log:\n%s", reports, err, l)
+		}
+		drains, err := f.Drains()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, drains); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if err := f.SaveDrains(map[string]int{"gw1": 5}); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+	}
+}
+
+func TestAFileOfTheFirstVersionIsReadOnAReadOnlyDisk(t *testing.T) {
+	folder := smallDisk(t, "size=4m")
+	writeVersion1(t, folder)
+	if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	f, _, _, _ := run(t, folder)
+	if reports, err := f.Reports(); err != nil || reports["kept"] == nil {
+		t.Errorf("reports %q, %v", reports, err)
+	}
+	if drains, err := f.Drains(); err != nil || len(drains) != 0 {
+		t.Errorf("drains %v, %v, want none", drains, err)
 	}
 }

@@ -34,11 +34,15 @@ func Listen(name, address string, handler http.Handler, log *slog.Logger) (*Serv
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &Server{name: name, listener: tcp, log: log, http: http.Server{
+	return newServer(name, tcp, handler, log), nil
+}
+
+func newServer(name string, listener net.Listener, handler http.Handler, log *slog.Logger) *Server {
+	return &Server{name: name, listener: listener, log: log, http: http.Server{
 		Handler:     handler,
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients cause
-	}}, nil
+	}}
 }
 
 // Addr is the address that the server listens on.
