@@ -24,8 +24,6 @@ const (
 	// staysConnected is how long a node counts as connected after its worker last said so:
 	// workers repeat it every hour.
 	staysConnected = 70 * time.Minute
-	// stays is how long a node that was moved is left in peace.
-	stays = time.Hour
 	// balanced is how far from its target a worker may be for the balance to be right, as
 	// a part of the target. It may be one peer in any case.
 	balanced = 0.02
@@ -241,10 +239,7 @@ func (b *balance) take(from, to *offer) *node {
 }
 
 func (b *balance) canMove(n *node, from, to *offer) bool {
-	switch {
-	case !n.moved.IsZero() && b.now.Sub(n.moved) < stays:
-		return false
-	case n.location != "" && from.worker.Location == n.location && to.worker.Location != n.location:
+	if n.location != "" && from.worker.Location == n.location && to.worker.Location != n.location {
 		return false
 	}
 	for _, a := range n.avoids {
