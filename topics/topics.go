@@ -26,12 +26,16 @@ const (
 	Status
 	// Data carries how nodes reach a worker in a domain.
 	Data
-	// Handshakes carries keys in a domain that a worker has seen handshakes of.
+	// Handshakes carries keys in a domain that a worker has seen handshakes of, and those
+	// that are no longer connected to it.
 	Handshakes
+	// Evict carries keys in a domain that the server wants out of a worker.
+	Evict
 )
 
 var kindNames = [...]string{
 	Key: "key", ConnectedPeers: "connected_peers", Status: "status", Data: "data", Handshakes: "handshakes",
+	Evict: "evict",
 }
 
 // String returns the kind as logs and metrics name it.
@@ -60,6 +64,7 @@ const (
 	statusLeaf     = "status"
 	dataLeaf       = "data"
 	handshakesLeaf = "handshakes"
+	evictLeaf      = "evict"
 )
 
 var (
@@ -132,6 +137,8 @@ func (t Topic) Build() (string, error) {
 		parts = []string{workerRoot, t.Worker, t.Domain, dataLeaf}
 	case Handshakes:
 		parts = []string{ownRoot, t.Domain, t.Worker, handshakesLeaf}
+	case Evict:
+		parts = []string{ownRoot, t.Domain, t.Worker, evictLeaf}
 	default:
 		return "", fmt.Errorf("build %v topic: %w", t.Kind, ErrUnknown)
 	}
@@ -169,6 +176,8 @@ func match(topic string) (Topic, bool) {
 		return Topic{Kind: Data, Domain: part[2], Worker: part[1]}, true
 	case len(part) == 4 && part[0] == ownRoot && part[3] == handshakesLeaf:
 		return Topic{Kind: Handshakes, Domain: part[1], Worker: part[2]}, true
+	case len(part) == 4 && part[0] == ownRoot && part[3] == evictLeaf:
+		return Topic{Kind: Evict, Domain: part[1], Worker: part[2]}, true
 	}
 	return Topic{}, false
 }

@@ -32,6 +32,7 @@ func TestTextOfEveryKind(t *testing.T) {
 		"wireguard-worker/gw04.in/status":                   {Kind: topics.Status, Worker: "gw04.in"},
 		"wireguard-worker/gw04.in/ffmuc_welt/data":          {Kind: topics.Data, Domain: "ffmuc_welt", Worker: "gw04.in"},
 		"wgsteer/ffmuc_welt/gw04/handshakes":                {Kind: topics.Handshakes, Domain: "ffmuc_welt", Worker: "gw04"},
+		"wgsteer/ffmuc_welt/gw04/evict":                     {Kind: topics.Evict, Domain: "ffmuc_welt", Worker: "gw04"},
 	} {
 		t.Run(want.Kind.String(), func(t *testing.T) {
 			if got, err := want.Build(); err != nil || got != text {
@@ -73,6 +74,8 @@ func TestNamesThatCannotStandInATopicAreAnError(t *testing.T) {
 				{Kind: topics.Data, Domain: "d", Worker: bad},
 				{Kind: topics.Handshakes, Domain: bad, Worker: "w"},
 				{Kind: topics.Handshakes, Domain: "d", Worker: bad},
+				{Kind: topics.Evict, Domain: bad, Worker: "w"},
+				{Kind: topics.Evict, Domain: "d", Worker: bad},
 			} {
 				if text, err := topic.Build(); !errors.Is(err, topics.ErrName) || text != "" {
 					t.Errorf("%+v.Build() = %q, %v, want ErrName", topic, text, err)
@@ -83,7 +86,7 @@ func TestNamesThatCannotStandInATopicAreAnError(t *testing.T) {
 }
 
 func TestNoWorkerIsCalledAll(t *testing.T) {
-	for _, kind := range []topics.Kind{topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes} {
+	for _, kind := range []topics.Kind{topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes, topics.Evict} {
 		if text, err := (topics.Topic{Kind: kind, Domain: "d", Worker: topics.All}).Build(); !errors.Is(err, topics.ErrName) {
 			t.Errorf("%v topic of a worker called all: %q, %v, want ErrName", kind, text, err)
 		}
@@ -95,7 +98,7 @@ func TestParseRefuses(t *testing.T) {
 		"", "/", "wireguard", "wireguard/", "wireguard/d", "wireguard/d/w/x", "wireguard//w", "wireguard/d/",
 		"wireguard/d/+", "wireguard/#", "Wireguard/d/w", "wireguard-metrics/d/w", "wireguard-metrics/d/w/connected_peers/x",
 		"wireguard-metrics/d/all/connected_peers", "wireguard-worker/w/online", "wireguard-worker//status",
-		"wireguard-worker/w/d/data/", "wireguard-worker/w/d/Data", "$SYS/broker/uptime",
+		"wireguard-worker/w/d/data/", "wireguard-worker/w/d/Data", "wgsteer/d/w", "wgsteer/d/all/evict", "wgsteer/d/w/evict/", "wgsteer/d/w/Evict", "$SYS/broker/uptime",
 	} {
 		if got, err := topics.Parse(text); err == nil {
 			t.Errorf("Parse(%q) = %+v, want an error", text, got)
@@ -149,7 +152,7 @@ func TestWhatIsBuiltParsesToTheSame(t *testing.T) {
 	name := rapid.StringMatching(`[^/+#\p{Cc}]{1,60}`)
 	rapid.Check(t, func(t *rapid.T) {
 		want := topics.Topic{
-			Kind:   rapid.SampledFrom([]topics.Kind{topics.Key, topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes}).Draw(t, "kind"),
+			Kind:   rapid.SampledFrom([]topics.Kind{topics.Key, topics.ConnectedPeers, topics.Status, topics.Data, topics.Handshakes, topics.Evict}).Draw(t, "kind"),
 			Worker: name.Filter(func(s string) bool { return s != topics.All }).Draw(t, "worker"),
 		}
 		if want.Kind != topics.Status {
@@ -171,6 +174,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("wireguard-metrics/ffmuc_welt/gw04/connected_peers")
 	f.Add("wireguard-worker/gw04/status")
 	f.Add("wireguard-worker/gw04/ffmuc_welt/data")
+	f.Add("wgsteer/ffmuc_welt/gw04/handshakes")
+	f.Add("wgsteer/ffmuc_welt/gw04/evict")
 	f.Fuzz(func(t *testing.T, text string) {
 		topic, err := topics.Parse(text)
 		if err != nil {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"wgsteer/internal/lab"
 )
@@ -22,7 +22,7 @@ var (
 
 func TestMain(m *testing.M) {
 	lab.Main()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // After every fault, all keys that were answered with 200 are complete on every gateway,

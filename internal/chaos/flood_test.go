@@ -62,7 +62,7 @@ func malformed(rng *rand.Rand) (topic string, payload []byte) {
 		"wireguard-metrics/" + domain + "/" + worker + "/connected_peers",
 		"wireguard-worker/" + worker + "/status",
 		"wireguard-worker/" + worker + "/" + domain + "/data",
-		"wgsteer/" + domain + "/" + worker + "/handshakes",
+		"wgsteer/" + domain + "/" + worker + "/handshakes", "wgsteer/" + domain + "/" + worker + "/evict",
 		"wireguard-worker/" + worker + "/chaos_nowhere/data",
 		"wireguard-metrics/chaos_nowhere/" + worker + "/connected_peers",
 		"wireguard//all", "wireguard-worker//status", "wireguard/" + domain + "/all/more",

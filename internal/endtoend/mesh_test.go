@@ -23,8 +23,9 @@ import (
 // programs are the paths of the programs under test.
 type programs struct{ server, agent string }
 
-// build builds them, once for all tests.
-var build func() (programs, error)
+// build builds them with the race detector, buildPlain without it, each once for all
+// tests.
+var build, buildPlain func() (programs, error)
 
 func TestMain(m *testing.M) {
 	lab.Main()
@@ -38,14 +39,19 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	build = sync.OnceValues(func() (p programs, err error) {
-		p.server, p.agent, err = lab.Build(context.Background(), folder, true)
-		return p, err
-	})
+	build = builder(folder, true)
+	buildPlain = builder(filepath.Join(folder, "plain"), false)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(folder)
 		os.Exit(code)
 	}))
+}
+
+func builder(folder string, race bool) func() (programs, error) {
+	return sync.OnceValues(func() (p programs, err error) {
+		p.server, p.agent, err = lab.Build(context.Background(), folder, race)
+		return p, err
+	})
 }
 
 const (
@@ -86,6 +92,7 @@ type mesh struct {
 	scheme    peer.Scheme
 	agent     string // more lines of the section "agent"
 	state     string // the folder of the server's state
+	serving   string // more lines of the section "server"
 }
 
 const username = "mesh"
@@ -93,7 +100,20 @@ const username = "mesh"
 // newMesh makes a mesh of a central host, for a test that also needs some tools.
 func newMesh(t testing.TB, tools ...string) *mesh {
 	t.Helper()
-	l := lab.ForTest(t, append(tools, "mosquitto_sub", "stdbuf")...)
+	return newMeshOf(t, build, append(tools, "mosquitto_sub", "stdbuf")...)
+}
+
+// newPlainMesh is newMesh for what is about how much programs take, of time or memory,
+// and for a test with many of them: they are built without the race detector. It needs
+// nothing but the lab's tools.
+func newPlainMesh(t testing.TB) *mesh {
+	t.Helper()
+	return newMeshOf(t, buildPlain)
+}
+
+func newMeshOf(t testing.TB, build func() (programs, error), tools ...string) *mesh {
+	t.Helper()
+	l := lab.ForTest(t, tools...)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return &mesh{
@@ -120,9 +140,9 @@ mqtt:
   keepalive: %d
 server:
   state_dir: %s
-agent:
+%sagent:
   link_address: %v
-%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.scheme, m.agent)
+%s`, welt.name, city.name, h.Addr(), m.central.Addr(), username, m.password, m.keepalive, m.state, m.serving, m.scheme, m.agent)
 	path := filepath.Join(h.Folder(), "wgsteer.yaml")
 	check(m.t, os.WriteFile(path, []byte(text), 0o644))
 	return path
@@ -130,7 +150,7 @@ agent:
 
 func (m *mesh) startServer(flags ...string) *lab.Program {
 	m.t.Helper()
-	return m.start(m.central, m.server, append(flags, "--config", m.config(m.central))...)
+	return m.start(m.central, m.programs.server, append(flags, "--config", m.config(m.central))...)
 }
 
 // start starts a program on a host.

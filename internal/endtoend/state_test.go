@@ -1,49 +1,13 @@
 package endtoend_test
 
 import (
-	"fmt"
-	"net/http"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"wgsteer/internal/peer"
 )
-
-// post makes exchanges of the first version for all the keys, several at a time.
-func (m *mesh) post(d domain, keys []peer.Key) {
-	m.t.Helper()
-	next := make(chan peer.Key, len(keys))
-	for _, key := range keys {
-		next <- key
-	}
-	close(next)
-	const at = 8
-	errs := make(chan error, at)
-	var all sync.WaitGroup
-	for range at {
-		all.Go(func() {
-			for key := range next {
-				status, body, err := m.exchange("v1", d, key)
-				if err == nil && status != http.StatusOK {
-					err = fmt.Errorf("the exchange answers %d %s", status, body)
-				}
-				if err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	select {
-	case err := <-errs:
-		m.t.Fatal(err)
-	default:
-	}
-}
 
 // A gateway that was not there when the keys were accepted, by a server that was killed
 // since, gets all of them.
@@ -57,7 +21,7 @@ func TestAGatewayThatComesBackGetsAllKeysThatAreAlive(t *testing.T) {
 	const each = 2500
 	keys := map[domain][]peer.Key{welt: newKeys(each), city: newKeys(each)}
 	for d, k := range keys {
-		m.post(d, k)
+		m.post("v1", d, k)
 	}
 	check(t, server.Kill())
 	m.startServer()
@@ -71,7 +35,7 @@ func TestAGatewayThatComesBackGetsAllKeysThatAreAlive(t *testing.T) {
 
 // everySecond returns an attempt that is made no more often, for a look that costs what
 // is looked at as much as its work does.
-func everySecond(t *testing.T, attempt func() error) func() error {
+func everySecond(t testing.TB, attempt func() error) func() error {
 	tick := time.NewTicker(time.Second)
 	t.Cleanup(tick.Stop)
 	return func() error {

@@ -155,7 +155,8 @@ func (o *order) check(key peer.Key) {
 	o.gateway.mesh.eventually(func() error {
 		removed = nil
 		for _, line := range linesOf(o.monitor.Log()) {
-			if strings.HasPrefix(line, "Deleted "+address+" ") {
+			// Without a neighbour that the kernel forgets, which is nobody's entry.
+			if strings.HasPrefix(line, "Deleted "+address+" ") && !strings.HasSuffix(line, " NOARP") {
 				removed = append(removed, strings.Join(strings.Fields(line)[2:4], " "))
 			}
 		}

@@ -65,7 +65,7 @@ func (o *offer) release(n *node, now time.Time) {
 	n.at, n.seen, n.expected = nil, false, false
 	n.moved = now
 	if counted {
-		n.leaving = o
+		n.leaving, n.hasLeft = o, false
 		o.leaving[n] = struct{}{}
 	}
 }

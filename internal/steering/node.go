@@ -32,8 +32,10 @@ type node struct {
 	// connected is where its tunnel is, as a worker said at connectedAt; nil: unknown.
 	connected   *offer
 	connectedAt time.Time
-	// leaving is where it was told to leave and may still be counted.
+	// leaving is where it was told to leave and may still be counted; hasLeft tells
+	// whether the worker has said since that it is gone, so that its next count is without it.
 	leaving *offer
+	hasLeft bool
 	// moved is when it was last told to leave.
 	moved time.Time
 }
@@ -165,9 +167,7 @@ func (t *Table) Seen(name, domain string, handshakes []report.Handshake, now tim
 			if n.connected == o {
 				n.disconnect()
 			}
-			if n.leaving == o {
-				n.left()
-			}
+			n.hasLeft = n.leaving == o
 		case !h.Gone && n == nil:
 			n = &node{key: h.Key}
 			t.nodes[h.Key] = n

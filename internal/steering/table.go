@@ -230,7 +230,7 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 		delete(o.inFlight, n)
 	}
 	for n := range o.leaving {
-		if now.Sub(n.moved) >= t.settings.Settle {
+		if n.hasLeft || now.Sub(n.moved) >= t.settings.Settle {
 			n.left()
 		}
 	}

@@ -11,31 +11,54 @@ import (
 )
 
 // add takes a key that was received. It does not block.
-func (d *domain) add(key peer.Key) {
-	if key == (peer.Key{}) {
-		return
+func (d *domain) add(key peer.Key, origin Origin) {
+	if key != (peer.Key{}) && d.accept(key, origin, time.Now()) {
+		signal(d.wake)
 	}
-	d.mu.Lock()
-	d.pending[key] = time.Now()
-	d.mu.Unlock()
-	signal(d.wake)
 }
 
-// take moves the pending keys into the desired set and returns them in their order.
-func (d *domain) take() []peer.Key {
+// accept makes a key pending, unless it is to stay out.
+func (d *domain) accept(key peer.Key, origin Origin, now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case origin == FromExchange:
+		delete(d.evicted, key)
+		d.handshakes.ask(key, now)
+	case d.evicted.hold(key, now):
+		return false
+	}
+	d.pending[key] = arrival{at: now}
+	return true
+}
+
+// take moves the pending keys into the desired set or out of it, and returns them in
+// their order.
+func (d *domain) take(now time.Time) (added, evicted []peer.Key) {
 	d.mu.Lock()
 	pending := d.pending
-	d.pending = make(map[peer.Key]time.Time)
+	d.pending = make(map[peer.Key]arrival)
+	d.evicted.forget(now)
 	d.mu.Unlock()
-	for key, received := range pending {
+	for _, key := range inOrder(maps.Keys(pending)) {
+		received := pending[key]
+		if received.evicted {
+			delete(d.desired, key)
+			evicted = append(evicted, key)
+			continue
+		}
 		w, known := d.desired[key]
 		if !known {
-			w = want{address: d.agent.LinkAddress.LinkAddress(key), added: received}
+			w = want{address: d.agent.LinkAddress.LinkAddress(key), added: received.at}
 		}
-		w.received = received
+		w.received = received.at
 		d.desired[key] = w
+		added = append(added, key)
 	}
-	return inOrder(maps.Keys(pending))
+	if len(evicted) > 0 {
+		d.due.countBy(now.Add(countSoon))
+	}
+	return added, evicted
 }
 
 // inOrder sorts keys, so that what fails again is reported as the same.
@@ -47,8 +70,8 @@ func inOrder(keys func(func(peer.Key) bool)) []peer.Key {
 // collects for the next one: the more there is to do, the larger the batches. Routes
 // and FDB entries are not read before, for adding one that is there costs little.
 func (d *domain) apply(now time.Time) {
-	keys := d.take()
-	if len(keys) == 0 || !d.state.usable {
+	keys, evicted := d.take(now)
+	if len(keys)+len(evicted) == 0 || !d.state.usable {
 		return // not usable: the comparison that finds it usable applies them
 	}
 	links, device, usable := d.look(now)
@@ -57,6 +80,12 @@ func (d *domain) apply(now time.Time) {
 		return
 	}
 	c := takeCensus(device.Peers)
+	if !d.expel(evicted, c, links) {
+		d.due.reconcileBy(now.Add(minRetry))
+	}
+	if len(keys) == 0 {
+		return
+	}
 	d.refuse(keys, links, device, c)
 	var todo plan
 	for _, key := range keys {
@@ -83,12 +112,14 @@ func (d *domain) apply(now time.Time) {
 
 // reconcile compares the whole desired set with what is there, and makes it so.
 func (d *domain) reconcile(now time.Time) {
-	d.take()
+	d.take(now)
 	links, device, usable := d.look(now)
 	if !usable {
 		d.due.afterFailure(now)
 		return
 	}
+	c := takeCensus(device.Peers)
+	expelled := d.expel(d.evictees(c, now), c, links)
 	routes, err := d.kernel.Routes(links.WireGuard)
 	if err != nil {
 		d.fail(now, err)
@@ -99,7 +130,6 @@ func (d *domain) reconcile(now time.Time) {
 		d.fail(now, err)
 		return
 	}
-	c := takeCensus(device.Peers)
 	d.adopt(c, now)
 	d.refuse(inOrder(maps.Keys(d.desired)), links, device, c)
 	todo := compare(d.desired, c, links.WireGuard, routes, entries)
@@ -109,7 +139,7 @@ func (d *domain) reconcile(now time.Time) {
 		w.added = now
 		d.desired[p.Key] = w
 	}
-	if !d.execute(todo, links) {
+	if !d.execute(todo, links) || !expelled {
 		d.due.afterFailure(now)
 		return
 	}

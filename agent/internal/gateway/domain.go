@@ -26,7 +26,8 @@ type domain struct {
 	events chan struct{} // interfaces may have changed
 
 	mu         sync.Mutex
-	pending    map[peer.Key]time.Time // keys not yet in the desired set, and when they were received
+	pending    map[peer.Key]arrival // what is not yet in the desired set, or out of it
+	evicted    evictions
 	report     Report
 	handshakes handshakes
 	links      Links // as they were last seen
@@ -37,6 +38,13 @@ type domain struct {
 	state    state
 	trouble  trouble
 	refusals map[refusal]uint64
+	expelled int // evicted peers that are yet to be logged
+}
+
+// arrival is what was last received about a key, and when: that it is to be there, or evicted.
+type arrival struct {
+	at      time.Time
+	evicted bool
 }
 
 // want is what the desired set knows of a key.
@@ -51,7 +59,8 @@ func newDomain(names config.Domain, agent config.Agent, kernel Kernel, tell, loo
 	return &domain{
 		names: names, agent: agent, kernel: kernel, tell: tell, looked: looked, log: log,
 		wake: make(chan struct{}, 1), events: make(chan struct{}, 1),
-		pending:    make(map[peer.Key]time.Time),
+		pending:    make(map[peer.Key]arrival),
+		evicted:    make(evictions),
 		handshakes: newHandshakes(),
 		desired:    make(map[peer.Key]want),
 		refusals:   make(map[refusal]uint64),
@@ -91,6 +100,10 @@ func (d *domain) work(now time.Time) {
 	if !now.Before(d.due.count) {
 		d.due.count = now.Add(d.agent.ReportInterval)
 		d.count(now)
+		d.tellExpelled()
+	}
+	if d.due.glanceAt(now) {
+		d.glance(now)
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 // due is when a domain's goroutine does what next.
 type due struct {
 	reconcile, sweep, count time.Time
+	// glance is when to look for handshakes that the server waits for; zero: there are none.
+	glance time.Time
 	// retry is the time until the next retry, before jitter.
 	retry time.Duration
 }
@@ -39,8 +41,8 @@ func newDue(now time.Time, agent config.Agent) due {
 
 func (d *due) next() time.Time {
 	next := d.reconcile
-	for _, t := range []time.Time{d.sweep, d.count} {
-		if t.Before(next) {
+	for _, t := range []time.Time{d.sweep, d.count, d.glance} {
+		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
@@ -51,6 +53,24 @@ func (d *due) next() time.Time {
 func (d *due) reconcileBy(t time.Time) {
 	if t.Before(d.reconcile) {
 		d.reconcile = t
+	}
+}
+
+// countBy makes the next count happen at t at the latest.
+func (d *due) countBy(t time.Time) {
+	if t.Before(d.count) {
+		d.count = t
+	}
+}
+
+func (d *due) glanceAt(now time.Time) bool { return !d.glance.IsZero() && !now.Before(d.glance) }
+
+// afterLook asks for the next look, if handshakes are awaited: what else makes the
+// domain look may be further away.
+func (d *due) afterLook(now time.Time, awaited bool) {
+	d.glance = time.Time{}
+	if awaited {
+		d.glance = now.Add(glanceInterval)
 	}
 }
 

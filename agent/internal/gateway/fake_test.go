@@ -29,7 +29,7 @@ type fakeKernel struct {
 	routes  map[netip.Addr]Route
 	entries map[Entry]bool
 	// broken are the addresses for which changes of these kinds ("peer", "route",
-	// "entry") fail.
+	// "entry", "removal" of a peer) fail.
 	broken map[string]netip.Addr
 	// dumpErr is the answer to reading routes.
 	dumpErr error
@@ -38,6 +38,8 @@ type fakeKernel struct {
 	// calls are the changes that were made, as "set 3 peers".
 	calls   []string
 	changed func(Change)
+	// looks and comparisons are how often peers and routes were read.
+	looks, comparisons int
 }
 
 const (
@@ -95,6 +97,7 @@ func (k *fakeKernel) Links(_, _ string) (Links, error) {
 func (k *fakeKernel) Device(name string) (Device, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.looks++
 	if k.noWG || k.links.WireGuard == 0 {
 		return Device{}, fmt.Errorf("read %s: %w", name, ErrNoDevice)
 	}
@@ -108,6 +111,7 @@ func (k *fakeKernel) Device(name string) (Device, error) {
 func (k *fakeKernel) Routes(int) ([]Route, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.comparisons++
 	var all []Route
 	for _, r := range k.routes {
 		all = append(all, r)
@@ -153,7 +157,7 @@ func (k *fakeKernel) SetPeers(_ string, peers []NewPeer) []error {
 }
 
 func (k *fakeKernel) RemovePeers(_ string, keys []peer.Key) []error {
-	return k.each("", "remove peers", len(keys), func(int) netip.Addr { return netip.Addr{} }, func(i int) {
+	return k.each("removal", "remove peers", len(keys), func(i int) netip.Addr { return peer.WGKex.LinkAddress(keys[i]) }, func(i int) {
 		delete(k.peers, keys[i])
 	})
 }
@@ -239,6 +243,13 @@ func (k *fakeKernel) made() []string {
 	made := k.calls
 	k.calls = nil
 	return made
+}
+
+// reads returns how often peers were read, and how often routes.
+func (k *fakeKernel) reads() (looks, comparisons int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.looks, k.comparisons
 }
 
 const testDomain = "ffmuc_welt"

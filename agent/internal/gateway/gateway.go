@@ -68,11 +68,32 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Add makes the key one that the domain should have. It does not wait for that to
-// become true, and keeps trying until it is. A domain that is not configured is ignored.
-func (g *Gateway) Add(domain string, key peer.Key) {
+// Origin is why a key comes.
+type Origin uint8
+
+const (
+	// FromExchange is a key whose node has just asked, and is about to connect to this
+	// gateway or another.
+	FromExchange Origin = iota + 1
+	// FromReplay is a key that the server knows from before.
+	FromReplay
+)
+
+// Add makes the key one that the domain should have, unless it was evicted and its node
+// has not asked since. It does not wait for that to become true, and keeps trying until
+// it is. A domain that is not configured is ignored.
+func (g *Gateway) Add(domain string, key peer.Key, origin Origin) {
 	if d := g.domains[domain]; d != nil {
-		d.add(key)
+		d.add(key, origin)
+	}
+}
+
+// Evict takes keys out of the domain, and keeps them out until their nodes ask again,
+// the next session begins, or an hour has passed. It does not wait for that to become
+// true, and keeps trying until it is. A domain that is not configured is ignored.
+func (g *Gateway) Evict(domain string, keys []peer.Key) {
+	if d := g.domains[domain]; d != nil {
+		d.evict(keys)
 	}
 }
 

@@ -20,10 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestAKeyBecomesPeerRouteAndFDBEntryAtOnce(t *testing.T) {
 	k := newFakeKernel()
 	run(t, k, func(t *testing.T, g running) {
-		g.Add(testDomain, testKey(1))
+		g.Add(testDomain, testKey(1), FromExchange)
 		synctest.Wait()
 		check(t, k.complete(testKey(1)))
-		g.Add(testDomain, testKey(1))
+		g.Add(testDomain, testKey(1), FromExchange)
 		synctest.Wait()
 		check(t, k.complete(testKey(1)))
 	})
@@ -34,11 +34,11 @@ func TestKeysThatArriveDuringABatchAreTheNextBatch(t *testing.T) {
 	run(t, k, func(t *testing.T, g running) {
 		k.block = make(chan struct{})
 		keys := []peer.Key{testKey(0)}
-		g.Add(testDomain, keys[0])
+		g.Add(testDomain, keys[0], FromExchange)
 		synctest.Wait()
 		for i := 1; i < 2000; i++ { // none of these waits for the batch, which is blocked
 			keys = append(keys, testKey(i))
-			g.Add(testDomain, keys[i])
+			g.Add(testDomain, keys[i], FromExchange)
 		}
 		close(k.block)
 		synctest.Wait()
@@ -70,11 +70,11 @@ func TestKeysThatMustNotBeAppliedAreRefused(t *testing.T) {
 			k.addPeer(foreign, time.Time{}, netip.MustParseAddr("fd00::1"), peer.WGKex.LinkAddress(claimed))
 			before := k.peers[foreign]
 			run(t, k, func(t *testing.T, g running) {
-				g.Add(testDomain, test.key)
-				g.Add(testDomain, test.key)
-				g.Add(testDomain, good)
+				g.Add(testDomain, test.key, FromExchange)
+				g.Add(testDomain, test.key, FromExchange)
+				g.Add(testDomain, good, FromExchange)
 				pass(reconcileInterval)
-				g.Add(testDomain, test.key)
+				g.Add(testDomain, test.key, FromExchange)
 				synctest.Wait()
 				if diff := cmp.Diff(before, k.peers[foreign], cmp.Comparer(samePrefix)); diff != "" {
 					t.Errorf("the foreign peer changed (-want +got):\n%s", diff)
@@ -98,8 +98,8 @@ func TestAFailureHoldsUpNoOtherKeyAndIsRetried(t *testing.T) {
 			bad, good := testKey(1), testKey(2)
 			k.broken[kind] = peer.WGKex.LinkAddress(bad)
 			run(t, k, func(t *testing.T, g running) {
-				g.Add(testDomain, bad)
-				g.Add(testDomain, good)
+				g.Add(testDomain, bad, FromExchange)
+				g.Add(testDomain, good, FromExchange)
 				synctest.Wait()
 				k.made()
 				pass(2 * time.Minute)
@@ -140,7 +140,7 @@ func TestAKeyThatFailedIsRetriedSoon(t *testing.T) {
 	k.broken["entry"] = peer.WGKex.LinkAddress(key)
 	run(t, k, func(t *testing.T, g running) {
 		pass(5 * time.Second) // the next round of everything is far away
-		g.Add(testDomain, key)
+		g.Add(testDomain, key, FromExchange)
 		synctest.Wait()
 		k.change(func(k *fakeKernel) { clear(k.broken) })
 		pass(time.Second)
@@ -167,7 +167,7 @@ func TestAPeerOfTheOtherSchemeIsMovedWhenItsKeyArrives(t *testing.T) {
 	run(t, k, func(t *testing.T, g running) {
 		pass(time.Second)
 		k.addPeer(key, time.Time{}, peer.Gluon.LinkAddress(key))
-		g.Add(testDomain, key)
+		g.Add(testDomain, key, FromExchange)
 		pass(time.Second)
 		check(t, k.complete(key))
 	})
@@ -189,7 +189,7 @@ func TestWhatSomebodyDeletesComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := newFakeKernel()
 			run(t, k, func(t *testing.T, g running) {
-				g.Add(testDomain, key)
+				g.Add(testDomain, key, FromExchange)
 				synctest.Wait()
 				k.change(remove)
 				pass(29 * time.Second) // 30 are promised, and putting it back takes time
@@ -209,7 +209,7 @@ func TestAnInterfaceThatComesBackIsFilledWithin2s(t *testing.T) {
 			k := newFakeKernel()
 			keys := []peer.Key{testKey(1), testKey(2)}
 			run(t, k, func(t *testing.T, g running) {
-				g.Add(testDomain, keys[0])
+				g.Add(testDomain, keys[0], FromExchange)
 				synctest.Wait()
 				k.change(func(k *fakeKernel) {
 					k.links = Links{}
@@ -222,7 +222,7 @@ func TestAnInterfaceThatComesBackIsFilledWithin2s(t *testing.T) {
 				if g.Report(testDomain).Offered {
 					t.Error("the domain is offered without interfaces")
 				}
-				g.Add(testDomain, keys[1])
+				g.Add(testDomain, keys[1], FromExchange)
 				k.change(func(k *fakeKernel) {
 					k.links = Links{WireGuard: 21, VXLAN: 22, Up: true, IsVXLAN: true, Addresses: []Address{{IP: ownAddress}}}
 				})
@@ -318,10 +318,10 @@ func TestAKeyThatIsReceivedAgainIsNotSwept(t *testing.T) {
 	k := newFakeKernel()
 	again, once := testKey(1), testKey(2)
 	run(t, k, func(t *testing.T, g running) {
-		g.Add(testDomain, again)
-		g.Add(testDomain, once)
+		g.Add(testDomain, again, FromExchange)
+		g.Add(testDomain, once, FromExchange)
 		pass(testAgent.SweepInterval - testAgent.UnusedAfter)
-		g.Add(testDomain, again)
+		g.Add(testDomain, again, FromExchange)
 		pass(testAgent.UnusedAfter)
 		check(t, k.complete(again))
 	})
@@ -331,7 +331,7 @@ func TestAPeerThatHadToBePutBackHasItsTimeToConnect(t *testing.T) {
 	k := newFakeKernel()
 	key := testKey(1)
 	run(t, k, func(t *testing.T, g running) {
-		g.Add(testDomain, key)
+		g.Add(testDomain, key, FromExchange)
 		pass(testAgent.SweepInterval - time.Minute)
 		k.change(func(k *fakeKernel) { clear(k.peers) }) // as by a restart of the interface
 		pass(2 * time.Minute)
@@ -347,13 +347,16 @@ func TestKeysOfADomainThatIsNeverSetUpDoNotPileUp(t *testing.T) {
 	run(t, k, func(t *testing.T, g running) {
 		for i := range 24 {
 			for j := range 100 {
-				g.Add(testDomain, testKey(100*i+j))
+				g.Add(testDomain, testKey(100*i+j), FromExchange)
 			}
 			pass(time.Hour)
 		}
 		d := g.domains[testDomain]
 		if n := len(d.desired) + len(d.pending); n > 400 {
 			t.Errorf("%d keys are kept of those of the last day, want those of the last %v", n, testAgent.StaleAfter)
+		}
+		if n := len(d.handshakes.asked); n > 200 {
+			t.Errorf("the handshakes of %d nodes are awaited, want those of the last %v", n, handshakeInterval)
 		}
 	})
 }

@@ -32,7 +32,9 @@ func (d *domain) look(now time.Time) (Links, Device, bool) {
 	}
 	d.mu.Lock()
 	d.links = links
+	d.handshakes.forget(now)
 	news := d.state.usable && d.handshakes.note(device.Peers, now)
+	d.due.afterLook(now, d.state.usable && d.handshakes.awaits(now))
 	d.mu.Unlock()
 	if news {
 		d.tell()
@@ -44,6 +46,13 @@ func (d *domain) look(now time.Time) (Links, Device, bool) {
 	}
 	d.looked()
 	return links, device, d.state.usable
+}
+
+// glance only looks, for what comes of that.
+func (d *domain) glance(now time.Time) {
+	if _, _, usable := d.look(now); !usable {
+		d.due.afterEvent(now)
+	}
 }
 
 // read returns an error that says what keeps the domain from being used.

@@ -26,6 +26,14 @@ func (p plan) empty() bool {
 	return len(p.lost)+len(p.peers)+len(p.routes)+len(p.entries)+len(p.oldEntries)+len(p.oldRoutes)+len(p.oldPeers) == 0
 }
 
+// remove plans to take a peer of ours apart that is at this address. Whose protocol number
+// its route has does not matter: wgkex, which may have made it, uses another one.
+func (p *plan) remove(key peer.Key, address netip.Addr, links Links) {
+	p.oldEntries = append(p.oldEntries, Entry{To: address, Via: links.WireGuard})
+	p.oldRoutes = append(p.oldRoutes, Route{To: address})
+	p.oldPeers = append(p.oldPeers, key)
+}
+
 // execute does what is planned. It tells whether all went well; what did not is left
 // to the next comparison.
 func (d *domain) execute(todo plan, links Links) bool {

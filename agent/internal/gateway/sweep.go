@@ -21,11 +21,7 @@ func (d *domain) sweep(now time.Time) {
 			continue
 		}
 		delete(d.desired, p.Key)
-		todo.oldEntries = append(todo.oldEntries, Entry{To: address, Via: links.WireGuard})
-		// Whose protocol number the route has does not matter: wgkex, which may have made
-		// it, uses another one.
-		todo.oldRoutes = append(todo.oldRoutes, Route{To: address})
-		todo.oldPeers = append(todo.oldPeers, p.Key)
+		todo.remove(p.Key, address, links)
 	}
 	if todo.empty() {
 		return

@@ -205,7 +205,7 @@ func applyInside() error {
 	}
 	began := time.Now()
 	for _, key := range keys {
-		g.Add(domain, key)
+		g.Add(domain, key, gateway.FromReplay)
 	}
 	<-k.done
 	took := time.Since(began)

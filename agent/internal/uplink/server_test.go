@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -21,6 +22,7 @@ import (
 	"wgsteer/internal/config"
 	"wgsteer/internal/logtest"
 	"wgsteer/internal/peer"
+	"wgsteer/internal/report"
 )
 
 // broker is a real MQTT server, and what it saw.
@@ -36,6 +38,8 @@ type broker struct {
 	gone     int    // connections that ended, after what that makes the server send
 	refuse   bool   // refuses connections
 	forbid   string // refuses this subscription
+	// onSubscribe, when not nil, is called before a subscription is acknowledged.
+	onSubscribe func()
 }
 
 func (*broker) ID() string { return "test" }
@@ -66,14 +70,17 @@ func (b *broker) OnConnect(_ *mqtt.Client, pk packets.Packet) error {
 }
 
 func (b *broker) OnSubscribed(_ *mqtt.Client, pk packets.Packet, _ []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	var filters []string
 	for _, f := range pk.Filters {
 		filters = append(filters, fmt.Sprintf("%s q%d", f.Filter, f.Qos))
 	}
 	slices.Sort(filters)
+	b.mu.Lock()
 	b.seen = append(b.seen, "subscribe "+strings.Join(filters, " "))
+	b.mu.Unlock()
+	if b.onSubscribe != nil {
+		b.onSubscribe()
+	}
 }
 
 func (b *broker) OnDisconnect(*mqtt.Client, error, bool) {
@@ -154,11 +161,11 @@ func (b *broker) saw(line string, n int) error {
 type fakeGateway struct {
 	mu      sync.Mutex
 	reports map[string]gateway.Report
-	keys    []string
+	keys    []string // "DOMAIN KEY exchange", "DOMAIN KEY replay", "DOMAIN KEY evict" and "session"
 	changed chan struct{}
 	looked  chan struct{}
 	// handshakes are those to be reported next.
-	handshakes map[string][]peer.Key
+	handshakes map[string][]report.Handshake
 }
 
 // newFakeGateway returns a gateway that has looked at its interfaces.
@@ -170,10 +177,35 @@ func newFakeGateway() *fakeGateway {
 
 func (g *fakeGateway) Looked() <-chan struct{} { return g.looked }
 
-func (g *fakeGateway) Add(domain string, key peer.Key) {
+func (g *fakeGateway) Add(domain string, key peer.Key, origin gateway.Origin) {
+	names := map[gateway.Origin]string{gateway.FromExchange: "exchange", gateway.FromReplay: "replay"}
+	g.note(domain + " " + key.String() + " " + names[origin])
+}
+
+func (g *fakeGateway) Evict(domain string, keys []peer.Key) {
+	for _, key := range keys {
+		g.note(domain + " " + key.String() + " evict")
+	}
+}
+
+func (g *fakeGateway) BeginSession() { g.note("session") }
+
+func (g *fakeGateway) note(line string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.keys = append(g.keys, domain+" "+key.String())
+	g.keys = append(g.keys, line)
+}
+
+// took returns an attempt that succeeds when the gateway was given exactly this, in order.
+func (g *fakeGateway) took(want ...string) func() error {
+	return func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if diff := cmp.Diff(want, g.keys); diff != "" {
+			return fmt.Errorf("given to the gateway (-want +got):\n%s", diff)
+		}
+		return nil
+	}
 }
 
 func (g *fakeGateway) Report(domain string) gateway.Report {
@@ -182,15 +214,13 @@ func (g *fakeGateway) Report(domain string) gateway.Report {
 	return g.reports[domain]
 }
 
-func (g *fakeGateway) Handshakes(domain string) []peer.Key {
+func (g *fakeGateway) Handshakes(domain string) []report.Handshake {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	keys := g.handshakes[domain]
+	handshakes := g.handshakes[domain]
 	delete(g.handshakes, domain)
-	return keys
+	return handshakes
 }
-
-func (g *fakeGateway) ReportHandshakesAgain() {}
 
 func (g *fakeGateway) Changed() <-chan struct{} { return g.changed }
 

@@ -128,12 +128,12 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 // The status comes last, and only after the server has confirmed the subscriptions: a
 // worker is given nodes from its status on, and must by then hear of every key.
 func (s *session) introduce(ctx context.Context) error {
+	s.gateway.BeginSession() // from the subscriptions on, keys arrive
 	for some := range slices.Chunk(s.domains, subscribeAtOnce) {
 		if err := s.subscribe(ctx, some); err != nil {
 			return err
 		}
 	}
-	s.gateway.ReportHandshakesAgain() // what was told to the last session may be lost
 	s.publishChanges()
 	s.client.Publish(s.status, 1, true, report.Online)
 	return nil
@@ -141,13 +141,13 @@ func (s *session) introduce(ctx context.Context) error {
 
 // subscribeAtOnce is for how many domains one packet subscribes: far below the 64
 // kilobytes that the server takes, however long the names.
-const subscribeAtOnce = 50
+const subscribeAtOnce = 30
 
-// subscribe subscribes to the keys of domains, and returns when the server has confirmed it.
+// subscribe subscribes to the keys and evictions of domains, and returns when the server has confirmed it.
 func (s *session) subscribe(ctx context.Context, domains []domainTopics) error {
-	filters := make(map[string]byte, 2*len(domains))
+	filters := make(map[string]byte, 3*len(domains))
 	for _, d := range domains {
-		filters[d.allKeys], filters[d.myKeys] = 1, 1
+		filters[d.allKeys], filters[d.myKeys], filters[d.evict] = 1, 1, 1
 	}
 	token := s.client.SubscribeMultiple(filters, nil).(*mqtt.SubscribeToken)
 	select {
@@ -174,6 +174,10 @@ func (s *session) subscribe(ctx context.Context, domains []domainTopics) error {
 func (s *session) publishChanges() {
 	for _, d := range s.domains {
 		now := s.gateway.Report(d.name)
+		// The server takes a count to be one of those that it was told of before.
+		for some := range slices.Chunk(s.gateway.Handshakes(d.name), report.MaxHandshakes) {
+			s.client.Publish(d.handshakes, 1, false, report.FormatHandshakes(some))
+		}
 		before, told := s.told[d.name]
 		s.told[d.name] = now
 		if now.Offered {
@@ -182,9 +186,6 @@ func (s *session) publishChanges() {
 			// At the start of a session, too: an earlier agent may have left an offer that
 			// the server still has.
 			s.leave(d)
-		}
-		for keys := range slices.Chunk(s.gateway.Handshakes(d.name), report.MaxHandshakes) {
-			s.client.Publish(d.handshakes, 1, false, report.FormatHandshakes(keys))
 		}
 	}
 }

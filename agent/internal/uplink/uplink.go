@@ -14,20 +14,23 @@ import (
 	"wgsteer/agent/internal/gateway"
 	"wgsteer/internal/config"
 	"wgsteer/internal/peer"
+	"wgsteer/internal/report"
 	"wgsteer/topics"
 )
 
 // Gateway takes the keys that come in, and has the reports that go out.
 type Gateway interface {
-	// Add must not block.
-	Add(domain string, key peer.Key)
+	// Add and Evict must not block.
+	Add(domain string, key peer.Key, origin gateway.Origin)
+	Evict(domain string, keys []peer.Key)
+	// BeginSession is called before the first key of a session can arrive.
+	BeginSession()
 	Report(domain string) gateway.Report
 	// Looked is closed when the Reports say something.
 	Looked() <-chan struct{}
-	// Handshakes returns keys that have made handshakes and were not returned before, or
-	// not since ReportHandshakesAgain.
-	Handshakes(domain string) []peer.Key
-	ReportHandshakesAgain()
+	// Handshakes returns keys that have made handshakes or are gone, as far as they were
+	// not returned before in this session.
+	Handshakes(domain string) []report.Handshake
 	// Changed is signalled when there is a new Report, or new Handshakes.
 	Changed() <-chan struct{}
 }
@@ -43,13 +46,14 @@ type Uplink struct {
 	domains []domainTopics
 
 	// ignored counts messages without effect.
-	ignored struct{ topics, keys atomic.Uint64 }
+	ignored struct{ topics, keys, evictions atomic.Uint64 }
 }
 
 // domainTopics are the topics of one domain.
 type domainTopics struct {
 	name            string
 	allKeys, myKeys string
+	evict           string
 	data, peers     string
 	handshakes      string
 }
@@ -70,6 +74,7 @@ func New(cfg *config.Config, gateway Gateway, log *slog.Logger) (*Uplink, error)
 			name:       d.Name,
 			allKeys:    build(topics.Key, d.Name, topics.All),
 			myKeys:     build(topics.Key, d.Name, u.worker),
+			evict:      build(topics.Evict, d.Name, u.worker),
 			data:       build(topics.Data, d.Name, u.worker),
 			peers:      build(topics.ConnectedPeers, d.Name, u.worker),
 			handshakes: build(topics.Handshakes, d.Name, u.worker),
@@ -104,8 +109,9 @@ func (u *Uplink) Run(ctx context.Context) error {
 		case <-time.After(pauses.after(time.Since(start), connected)):
 		}
 	}
-	if topics, keys := u.ignored.topics.Load(), u.ignored.keys.Load(); topics+keys > 0 {
-		u.log.Info("messages that were ignored", "unknown_topics", topics, "malformed_keys", keys)
+	topics, keys, evictions := u.ignored.topics.Load(), u.ignored.keys.Load(), u.ignored.evictions.Load()
+	if topics+keys+evictions > 0 {
+		u.log.Info("messages that were ignored", "unknown_topics", topics, "malformed_keys", keys, "malformed_evictions", evictions)
 	}
 	return nil
 }

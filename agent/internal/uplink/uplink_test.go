@@ -70,11 +70,12 @@ func newCertificate() (certificate tls.Certificate, folder string, err error) {
 const (
 	welt = "ffmuc_welt"
 
-	subscribed = "subscribe wireguard/ffmuc_city/all q1 wireguard/ffmuc_city/gw1 q1 wireguard/ffmuc_welt/all q1 wireguard/ffmuc_welt/gw1 q1"
-	online     = "wireguard-worker/gw1/status 1 q1 retain"
-	offline    = "wireguard-worker/gw1/status 0 q1 retain"
-	noCity     = "wireguard-metrics/ffmuc_city/gw1/connected_peers -1 q1 retain"
-	noWelt     = "wireguard-metrics/ffmuc_welt/gw1/connected_peers -1 q1 retain"
+	subscribed = "subscribe wgsteer/ffmuc_city/gw1/evict q1 wgsteer/ffmuc_welt/gw1/evict q1" +
+		" wireguard/ffmuc_city/all q1 wireguard/ffmuc_city/gw1 q1 wireguard/ffmuc_welt/all q1 wireguard/ffmuc_welt/gw1 q1"
+	online  = "wireguard-worker/gw1/status 1 q1 retain"
+	offline = "wireguard-worker/gw1/status 0 q1 retain"
+	noCity  = "wireguard-metrics/ffmuc_city/gw1/connected_peers -1 q1 retain"
+	noWelt  = "wireguard-metrics/ffmuc_welt/gw1/connected_peers -1 q1 retain"
 )
 
 func weltReport(connected int, port uint16) gateway.Report {
@@ -135,21 +136,56 @@ func TestKeysReachTheGateway(t *testing.T) {
 	b.publish(t, "wireguard/ffmuc_welt/all", "")
 	b.publish(t, "wireguard/ffmuc_welt/all", peer.Key{}.String())
 	b.publish(t, "wireguard/ffmuc_city/gw1", aKey(5).String())
-	want := []string{"ffmuc_welt " + aKey(1).String(), "ffmuc_city " + aKey(5).String()}
-	eventually(t, func() error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if diff := cmp.Diff(want, g.keys); diff != "" {
-			return fmt.Errorf("keys (-want +got):\n%s", diff)
-		}
-		return nil
-	})
+	eventually(t, g.took("session", "ffmuc_welt "+aKey(1).String()+" exchange", "ffmuc_city "+aKey(5).String()+" replay"))
 	u.stop()
-	for _, text := range []string{"message ignored", "unknown_topics=0 malformed_keys=3"} {
+	for _, text := range []string{"message ignored", "unknown_topics=0 malformed_keys=3 malformed_evictions=0"} {
 		if err := u.log.says(text, 1); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+func TestEvictionsReachTheGateway(t *testing.T) {
+	b, g := startBroker(t, "", nil), newFakeGateway()
+	u := start(t, uplinkTo(t, b.addr), g)
+	eventually(t, func() error { return b.saw(online, 0) })
+	b.publish(t, "wireguard/ffmuc_welt/all", aKey(1).String())
+	b.publish(t, "wgsteer/ffmuc_welt/gw1/evict", aKey(1).String()+"\n"+aKey(2).String())
+	b.publish(t, "wgsteer/ffmuc_welt/gw2/evict", aKey(3).String())
+	b.publish(t, "wgsteer/ffmuc_nowhere/gw1/evict", aKey(3).String())
+	b.publish(t, "wgsteer/ffmuc_welt/gw1/evict", aKey(3).String()+"\n")
+	b.publish(t, "wgsteer/ffmuc_welt/gw1/evict", "-"+aKey(3).String())
+	b.publish(t, "wgsteer/ffmuc_welt/gw1/evict", strings.Repeat(aKey(3).String()+"\n", report.MaxHandshakes)+aKey(3).String())
+	b.publish(t, "wgsteer/ffmuc_city/gw1/evict", aKey(4).String())
+	b.publish(t, "wireguard/ffmuc_welt/gw1", aKey(1).String())
+	eventually(t, g.took("session",
+		"ffmuc_welt "+aKey(1).String()+" exchange", "ffmuc_welt "+aKey(1).String()+" evict", "ffmuc_welt "+aKey(2).String()+" evict",
+		"ffmuc_city "+aKey(4).String()+" evict", "ffmuc_welt "+aKey(1).String()+" replay"))
+	u.stop()
+	for _, text := range []string{"message ignored", "unknown_topics=0 malformed_keys=0 malformed_evictions=3"} {
+		if err := u.log.says(text, 1); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What is forgotten at the beginning of a session must not be what came in it.
+func TestASessionBeginsBeforeItsFirstKey(t *testing.T) {
+	b, g := startBroker(t, "", nil), newFakeGateway()
+	b.onSubscribe = func() {
+		if err := b.server.Publish("wgsteer/ffmuc_welt/gw1/evict", []byte(aKey(1).String()), false, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	start(t, uplinkTo(t, b.addr), g)
+	want := []string{"session", "ffmuc_welt " + aKey(1).String() + " evict"}
+	eventually(t, g.took(want...))
+	client, ok := b.server.Clients.Get("gw1")
+	if !ok {
+		t.Fatal("no client gw1")
+	}
+	client.Net.Conn.Close()
+	eventually(t, g.took(append(want, want...)...))
 }
 
 func TestOnlyWhatChangedIsPublished(t *testing.T) {
@@ -195,14 +231,7 @@ func TestItComesBackWhenTheServerDoes(t *testing.T) {
 		t.Errorf("seen (-want +got):\n%s", diff)
 	}
 	b.publish(t, "wireguard/ffmuc_welt/all", aKey(1).String())
-	eventually(t, func() error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if len(g.keys) != 1 {
-			return fmt.Errorf("keys %q", g.keys)
-		}
-		return nil
-	})
+	eventually(t, g.took("session", "session", "ffmuc_welt "+aKey(1).String()+" exchange"))
 	if err := u.log.says("connected to the MQTT server", 2); err != nil {
 		t.Error(err)
 	}
@@ -436,6 +465,11 @@ func FuzzReceive(f *testing.F) {
 	f.Add("wireguard/ffmuc_welt/gw2", aKey(1).String())
 	f.Add("wireguard-worker/gw1/ffmuc_welt/data", aKey(1).String())
 	f.Add("wireguard-worker/gw1/status", "1")
+	f.Add("wgsteer/ffmuc_welt/gw1/evict", aKey(1).String())
+	f.Add("wgsteer/ffmuc_welt/gw1/evict", aKey(1).String()+"\n"+aKey(2).String())
+	f.Add("wgsteer/ffmuc_welt/gw2/evict", aKey(1).String())
+	f.Add("wgsteer/ffmuc_welt/all/evict", aKey(1).String())
+	f.Add("wgsteer/ffmuc_welt/gw1/handshakes", aKey(1).String())
 	f.Add("", "")
 	cfg := uplinkTo(f, "127.0.0.1:1")
 	f.Fuzz(func(t *testing.T, topic, payload string) {
@@ -445,16 +479,27 @@ func FuzzReceive(f *testing.F) {
 			t.Fatal(err)
 		}
 		u.receive(nil, message{topic, []byte(payload)})
-		ignored := u.ignored.topics.Load() + u.ignored.keys.Load()
-		if len(g.keys)+int(ignored) != 1 {
+		ignored := u.ignored.topics.Load() + u.ignored.keys.Load() + u.ignored.evictions.Load()
+		if (len(g.keys) > 0) != (ignored == 0) || ignored > 1 {
 			t.Fatalf("%d keys and %d ignored of one message", len(g.keys), ignored)
 		}
-		if len(g.keys) == 1 {
-			parsed, err := topics.Parse(topic)
-			forUs := parsed.Kind == topics.Key && (parsed.Worker == topics.All || parsed.Worker == "gw1")
-			if err != nil || !forUs || g.keys[0] != parsed.Domain+" "+payload {
-				t.Errorf("key %q of topic %q (%v) and payload %q", g.keys[0], topic, err, payload)
+		if len(g.keys) == 0 {
+			return
+		}
+		parsed, err := topics.Parse(topic)
+		var want []string
+		switch {
+		case parsed.Kind == topics.Key && parsed.Worker == topics.All:
+			want = []string{parsed.Domain + " " + payload + " exchange"}
+		case parsed.Kind == topics.Key && parsed.Worker == "gw1":
+			want = []string{parsed.Domain + " " + payload + " replay"}
+		case parsed.Kind == topics.Evict && parsed.Worker == "gw1":
+			for key := range strings.SplitSeq(payload, "\n") {
+				want = append(want, parsed.Domain+" "+key+" evict")
 			}
+		}
+		if diff := cmp.Diff(want, g.keys); err != nil || diff != "" {
+			t.Errorf("of topic %q (%v) and payload %q (-want +got):\n%s", topic, err, payload, diff)
 		}
 	})
 }
@@ -478,16 +523,16 @@ func TestNothingIsSaidBeforeTheGatewayHasLooked(t *testing.T) {
 func TestHandshakesAreReportedInPiecesThatFitAPacket(t *testing.T) {
 	b := startBroker(t, "", nil)
 	g := newFakeGateway()
-	keys := make([]peer.Key, report.MaxHandshakes+1)
-	for i := range keys {
-		keys[i] = peer.Key{0: 1, 1: byte(i >> 8), 2: byte(i)}
+	handshakes := make([]report.Handshake, report.MaxHandshakes+1)
+	for i := range handshakes {
+		handshakes[i] = report.Handshake{Key: peer.Key{0: 1, 1: byte(i >> 8), 2: byte(i)}, Gone: i%2 == 0}
 	}
-	g.handshakes = map[string][]peer.Key{"ffmuc_welt": keys}
+	g.handshakes = map[string][]report.Handshake{"ffmuc_welt": handshakes}
 	start(t, uplinkTo(t, b.addr), g)
 	topic := "wgsteer/ffmuc_welt/gw1/handshakes "
 	eventually(t, func() error {
 		return errors.Join(
-			b.saw(topic+string(report.FormatHandshakes(keys[:report.MaxHandshakes]))+" q1", 0),
-			b.saw(topic+string(report.FormatHandshakes(keys[report.MaxHandshakes:]))+" q1", 0))
+			b.saw(topic+string(report.FormatHandshakes(handshakes[:report.MaxHandshakes]))+" q1", 0),
+			b.saw(topic+string(report.FormatHandshakes(handshakes[report.MaxHandshakes:]))+" q1", 0))
 	})
 }

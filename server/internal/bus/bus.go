@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -176,22 +175,14 @@ func (b *Bus) PublishKey(domain string, key peer.Key) error {
 
 // PublishEvict tells a worker to let go of nodes in the domain.
 func (b *Bus) PublishEvict(worker, domain string, keys []peer.Key) error {
-	topic, err := evictTopic(worker, domain)
+	topic, err := topics.Topic{Kind: topics.Evict, Domain: domain, Worker: worker}.Build()
 	if err != nil {
 		return err
 	}
-	if err := b.server.Publish(topic, report.FormatHandshakes(keys), false, 1); err != nil {
+	if err := b.server.Publish(topic, report.FormatEvict(keys), false, 1); err != nil {
 		return fmt.Errorf("publish keys to %s: %w", topic, err)
 	}
 	return nil
-}
-
-// evictTopic is where a worker is told to let go of nodes.
-func evictTopic(worker, domain string) (string, error) {
-	if err := errors.Join(topics.CheckWorker(worker), topics.CheckName(domain)); err != nil {
-		return "", fmt.Errorf("build evict topic: %w", err)
-	}
-	return "wgsteer/" + domain + "/" + worker + "/evict", nil
 }
 
 // admits tells whether the account may connect. It takes the same time however much

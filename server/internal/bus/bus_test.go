@@ -347,6 +347,9 @@ func TestWhatIsMalformedHasNoEffectAndIsCounted(t *testing.T) {
 		"a key":                      {"wireguard/ff_a/all", "key", `kind="key",reason="payload"`},
 		"data of an unknown domain":  {"wireguard-worker/gw1/ff_z/data", workerData, `kind="data",reason="domain"`},
 		"peers of an unknown domain": {"wireguard-metrics/ff_z/gw1/connected_peers", "1", `kind="connected_peers",reason="domain"`},
+		"handshakes":                 {"wgsteer/ff_a/gw1/handshakes", "--", `kind="handshakes",reason="payload"`},
+		"an eviction":                {"wgsteer/ff_a/gw1/evict", "-TszFS3oFRdhsJP3K0VOlklGMGYZy+oFCtlaghXJqW2g=", `kind="evict",reason="payload"`},
+		"eviction, unknown domain":   {"wgsteer/ff_z/gw1/evict", "TszFS3oFRdhsJP3K0VOlklGMGYZy+oFCtlaghXJqW2g=", `kind="evict",reason="domain"`},
 		"a topic":                    {"wireguard-metrics/ff_a/gw1/peers", "1", `kind="topic",reason="topic"`},
 		"a worker called all":        {"wireguard-worker/all/status", "1", `kind="topic",reason="topic"`},
 	} {
@@ -471,6 +474,37 @@ func TestAKeyThatAClientPublishesIsPassedOnButNotRetained(t *testing.T) {
 	}
 	if retained := s.retained(t, "wireguard/#"); len(retained) != 0 {
 		t.Errorf("keys are retained: %v", retained)
+	}
+}
+
+func TestAnEvictionThatAClientPublishesIsPassedOnButNotRetained(t *testing.T) {
+	const topic, keys = "wgsteer/ff_a/gw1/evict", "o52Ge+Rpj4CUSitVag9mS7pSXUesNM0ESnvj/wwehkg=\nTszFS3oFRdhsJP3K0VOlklGMGYZy+oFCtlaghXJqW2g="
+	for name, send := range map[string]func(*testing.T, *server){
+		"as a message": func(t *testing.T, s *server) { publish(t, connect(t, s.options("script")), topic, keys) },
+		"as a will": func(t *testing.T, s *server) {
+			_, cut := cut(t, s.options("script").SetWill(topic, keys, 1, true))
+			cut()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, bus.Config{})
+			got := make(chan string, 1)
+			done(t, connect(t, s.options("gw1")).Subscribe(topic, 1, func(_ mqtt.Client, m mqtt.Message) {
+				got <- fmt.Sprintf("%s QoS %d retained %v", m.Payload(), m.Qos(), m.Retained())
+			}))
+			send(t, s)
+			select {
+			case message := <-got:
+				if want := keys + " QoS 1 retained false"; message != want {
+					t.Errorf("got  %s\nwant %s", message, want)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("the eviction did not arrive")
+			}
+			if retained := s.retained(t, "wgsteer/#"); len(retained) != 0 {
+				t.Errorf("evictions are retained: %v", retained)
+			}
+		})
 	}
 }
 

@@ -75,7 +75,7 @@ func (h *hook) takeWill(cl *mqtt.Client, c *conn) {
 		atomic.StoreUint32(&will.Flag, 0)
 		speaks := h.bus.speak(m.topic.Worker)
 		c.onEnd = func() { h.bus.end(speaks) }
-	case m.topic.Kind == topics.Key, m.topic.Kind == topics.Handshakes:
+	case m.topic.Kind == topics.Key, m.topic.Kind == topics.Handshakes, m.topic.Kind == topics.Evict:
 		will.Retain = false
 	}
 }
@@ -88,7 +88,8 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 	if !h.bus.receive(cl.ID, pk.TopicName, pk.Payload, pk.FixedHeader.Qos) {
 		return pk, packets.CodeSuccessIgnore
 	}
-	// A retained key would come back to life at every subscription, for ever.
+	// A retained key would come back to life at every subscription, for ever, and an
+	// eviction be repeated.
 	pk.FixedHeader.Retain = false
 	return pk, nil
 }

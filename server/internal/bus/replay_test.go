@@ -190,11 +190,13 @@ func TestNewKeysOvertakeTheReplay(t *testing.T) {
 
 func TestHandshakesKeepKeysAlive(t *testing.T) {
 	s := start(t, bus.Config{})
-	key := numbered(7)
-	if err := s.keys.Save("ff_a", key, "", time.Now().Add(-59*time.Minute)); err != nil { // they live for an hour
-		t.Fatal(err)
+	key, gone := numbered(7), numbered(8)
+	for _, k := range []peer.Key{key, gone} {
+		if err := s.keys.Save("ff_a", k, "", time.Now().Add(-59*time.Minute)); err != nil { // they live for an hour
+			t.Fatal(err)
+		}
 	}
-	publish(t, connect(t, s.options("gw1")), "wgsteer/ff_a/gw1/handshakes", key.String())
+	publish(t, connect(t, s.options("gw1")), "wgsteer/ff_a/gw1/handshakes", key.String()+"\n-"+gone.String())
 	later := time.Now().Add(30 * time.Minute)
 	if diff := cmp.Diff([]peer.Key{key}, s.keys.Live("ff_a", later)); diff != "" {
 		t.Errorf("alive (-want +got):\n%s", diff)
@@ -217,6 +219,17 @@ func (m *memory) SaveReport(topic string, payload []byte) {
 }
 
 func (m *memory) Reports() (map[string][]byte, error) { return m.kept, nil }
+
+func TestOnlyReportsComeBackAfterARestart(t *testing.T) {
+	key := numbered(7).String()
+	s := startWith(t, bus.Config{}, &memory{kept: map[string][]byte{
+		"wireguard/ff_a/all": []byte(key), "wgsteer/ff_a/gw1/evict": []byte(key), "wireguard-worker/gw1/status": []byte("1"),
+	}})
+	want := map[string]string{"wireguard-worker/gw1/status": "1"}
+	if diff := cmp.Diff(want, s.retained(t, "#")); diff != "" {
+		t.Errorf("retained (-want +got):\n%s", diff)
+	}
+}
 
 func TestARestartedServerKnowsItsWorkersAtOnce(t *testing.T) {
 	kept := &memory{kept: map[string][]byte{}}

@@ -14,7 +14,8 @@ import (
 type message struct {
 	topic   topics.Topic
 	payload []byte
-	// apply records what a report says, unless it is a status. It is nil for a key.
+	// apply records what a report says, unless it is a status. It is nil for what is
+	// only passed on: a key or an eviction.
 	apply func(*Bus)
 	// online is the status in a status report.
 	online bool
@@ -47,13 +48,15 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 		peers, err = report.ParsePeers(payload)
 		m.apply = func(b *Bus) { b.table.SetPeers(t.Worker, t.Domain, peers, time.Now()) }
 	case topics.Handshakes:
-		var keys []peer.Key
-		keys, err = report.ParseHandshakes(payload)
+		var handshakes []report.Handshake
+		handshakes, err = report.ParseHandshakes(payload)
 		m.apply = func(b *Bus) {
 			now := time.Now()
-			b.keys.Handshakes(t.Domain, keys, now)
-			b.table.Seen(t.Worker, t.Domain, seen(keys), now)
+			b.keys.Handshakes(t.Domain, connected(handshakes), now)
+			b.table.Seen(t.Worker, t.Domain, handshakes, now)
 		}
+	case topics.Evict:
+		_, err = report.ParseEvict(payload)
 	}
 	if err != nil {
 		return message{topic: t}, err
@@ -61,13 +64,15 @@ func (b *Bus) read(topic string, payload []byte) (m message, err error) {
 	return m, nil
 }
 
-// seen is what it means that the keys made handshakes.
-func seen(keys []peer.Key) []report.Handshake {
-	handshakes := make([]report.Handshake, len(keys))
-	for i, key := range keys {
-		handshakes[i].Key = key
+// connected returns the keys that are not gone.
+func connected(handshakes []report.Handshake) []peer.Key {
+	keys := make([]peer.Key, 0, len(handshakes))
+	for _, h := range handshakes {
+		if !h.Gone {
+			keys = append(keys, h.Key)
+		}
 	}
-	return handshakes
+	return keys
 }
 
 // receive takes what a client published on a topic of the mesh. It returns whether
@@ -82,7 +87,7 @@ func (b *Bus) receive(client, topic string, payload []byte, qos byte) (passOn bo
 		return false
 	}
 	switch m.topic.Kind {
-	case topics.Key:
+	case topics.Key, topics.Evict:
 		return true
 	case topics.Handshakes:
 		m.apply(b)

@@ -33,7 +33,7 @@ func (b *Bus) restore() {
 		if errors.Is(err, errDomain) {
 			b.remember(m.topic, text, payload)
 		}
-		if err != nil || m.topic.Kind == topics.Key {
+		if err != nil || m.topic.Kind == topics.Key || m.topic.Kind == topics.Evict {
 			continue
 		}
 		if m.topic.Kind == topics.Status {
