@@ -49,7 +49,7 @@ func (c drainCommand) look(client *admin.Client) func(context.Context) (stand, e
 func standOf(w admin.Worker) stand {
 	switch {
 	case w.Empty():
-		return stand{result: fmt.Sprintf("%s is empty: %d nodes were taken away from it", w.Worker, w.Evicted)}
+		return stand{result: fmt.Sprintf("%s is empty; nodes taken away from it: %d", w.Worker, w.Evicted)}
 	case w.Online && !w.Tells && w.Reported > 0:
 		return stand{failed: true, result: fmt.Sprintf("%s does not tell which nodes are connected, as Python workers do not: "+
 			"none of its %d can be taken away from it; it stays drained", w.Worker, w.Reported)}
