@@ -17,9 +17,6 @@ type drainCommand struct {
 
 // Run drains a worker, and waits for it to be empty if nodes are taken away from it.
 func (c drainCommand) Run(ctx context.Context, client *admin.Client, out io.Writer) error {
-	if c.Evict < 0 {
-		return fmt.Errorf("--evict=%d: want the number of nodes a minute", c.Evict)
-	}
 	done, err := client.Drain(ctx, c.Worker, c.Evict, c.Force)
 	if err != nil {
 		return err
@@ -52,8 +49,8 @@ func (c drainCommand) look(client *admin.Client) func(context.Context) (stand, e
 func standOf(w admin.Worker) stand {
 	switch {
 	case w.Empty():
-		return stand{result: fmt.Sprintf("%s is empty: %d nodes were taken away from it", w.Worker, w.Evicted)}
-	case w.Online && !w.Tells:
+		return stand{result: fmt.Sprintf("%s is empty; nodes taken away from it: %d", w.Worker, w.Evicted)}
+	case w.Online && !w.Tells && w.Reported > 0:
 		return stand{failed: true, result: fmt.Sprintf("%s does not tell which nodes are connected, as Python workers do not: "+
 			"none of its %d can be taken away from it; it stays drained", w.Worker, w.Reported)}
 	}

@@ -95,11 +95,12 @@ func TestHowFarADrainIs(t *testing.T) {
 	}{
 		"under way":       {func(*admin.Worker) {}, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away"}},
 		"offline":         {func(w *admin.Worker) { w.Online, w.Tells = false, false }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; it is offline"}},
-		"empty":           {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 0 }, stand{result: "gw1 is empty: 3 nodes were taken away from it"}},
+		"empty":           {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 3"}},
 		"only on a way":   {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 1 }, stand{line: "gw1: 0 connected, 1 on their way, 3 taken away"}},
 		"a Python one":    {func(w *admin.Worker) { w.Tells = false }, stand{failed: true, result: "gw1 does not tell which nodes are connected, as Python workers do not: none of its 7 can be taken away from it; it stays drained"}},
 		"nowhere to go":   {func(w *admin.Worker) { w.Stuck = true }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; none can go now: no other worker has their domain, or they are gone and that is yet to be reported"}},
-		"an empty Python": {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells, w.Evicted = 0, 0, false, 0 }, stand{result: "gw1 is empty: 0 nodes were taken away from it"}},
+		"a new one":       {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells = 0, 2, false }, stand{line: "gw1: 0 connected, 2 on their way, 3 taken away"}},
+		"an empty Python": {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells, w.Evicted = 0, 0, false, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worker

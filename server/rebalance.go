@@ -24,7 +24,7 @@ func (c rebalanceCommand) Run(ctx context.Context, client *admin.Client, out io.
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "stopped: %d nodes were moved, %d are left\n", j.Moved, j.Left)
+		_, err = fmt.Fprintf(out, "stopped; nodes moved: %d, left: %d\n", j.Moved, j.Left)
 		return err
 	}
 	if _, err := client.StartRebalance(ctx, c.Rate); err != nil {
@@ -64,7 +64,7 @@ func standOfJob(j *admin.Job) stand {
 	case j.Running:
 		return stand{line: fmt.Sprintf("%d moved, %d left", j.Moved, j.Left)}
 	case j.Failed:
-		return stand{result: fmt.Sprintf("%s: %d nodes were moved, %d are left", j.Result, j.Moved, j.Left), failed: true}
+		return stand{result: fmt.Sprintf("%s; nodes moved: %d, left: %d", j.Result, j.Moved, j.Left), failed: true}
 	}
-	return stand{result: fmt.Sprintf("%s: %d nodes were moved", j.Result, j.Moved)}
+	return stand{result: fmt.Sprintf("%s; nodes moved: %d", j.Result, j.Moved)}
 }

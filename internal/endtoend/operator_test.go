@@ -205,3 +205,32 @@ func TestOperatorsAreServedOverASocketOrNotAtAll(t *testing.T) {
 	m.reload(server)
 	m.eventually(logged(server, `msg="config: a changed setting needs a restart of the server" setting=server.admin_listen`))
 }
+
+func TestNodesAreTakenAwayFromADrainedGatewayAsSoonAsTheyHaveSomewhereToGo(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.agent = "  report_interval: 3s\n"
+	m.startServer()
+	ear := m.listen()
+	gw1, gw2 := m.gateway("gw1", city), m.gateway("gw2", welt)
+	gw1.startAgent()
+	gw2.startAgent()
+	m.eventually(m.lacks())
+	n := m.node("node1")
+	m.ask(n, city)
+	m.connect(n, gw1, city)
+	m.eventually(m.row([]string{"workers"}, "gw1", "-", "20", "1", "0", "ok", "-", "ffmuc_city"))
+
+	drain := m.start(m.central, m.server, "drain", "gw1", "--evict", "60", "--config", filepath.Join(m.central.Folder(), "wgsteer.yaml"))
+	m.eventually(logged(drain, "gw1 is drained: it gets no new nodes", "gw1: 1 connected, 0 on their way, 0 taken away; none can go now"))
+	check(t, drain.Signal(syscall.SIGINT))
+	check(t, drain.Err())
+	check(t, logged(drain, `the drain stays in force, "wgsteer-server undrain gw1" ends it`)())
+
+	gw2.addSegment(city)
+	m.eventually(ear.says("wgsteer/ffmuc_city/gw1/evict", n.Key().String()))
+	m.eventually(gw1.gone(city, n.Key()))
+	if got := m.operate("drain", "gw1", "--evict", "60"); got.exit != 0 || !strings.HasSuffix(got.stdout, "gw1 is empty; nodes taken away from it: 1\n") {
+		t.Errorf("a drain of a gateway that is as good as empty: %+v", got)
+	}
+}

@@ -196,7 +196,7 @@ func TestARebalancingIsForeseenStartedOnceAndStopped(t *testing.T) {
 	if j, err := o.StartRebalance(t.Context(), 6); err != nil || !j.Running || j.PerMinute != 6 || j.Left != r.Moves[0].Nodes {
 		t.Errorf("started: %+v, %v", j, err)
 	}
-	if _, err := o.StartRebalance(t.Context(), 6); err == nil || !strings.Contains(err.Error(), "is running already: 0 nodes are moved") {
+	if _, err := o.StartRebalance(t.Context(), 6); err == nil || !strings.Contains(err.Error(), "is running already, at 6 nodes a minute; moved: 0") {
 		t.Errorf("started twice: error %v", err)
 	}
 	if j, err := o.StopRebalance(t.Context()); err != nil || j.Running {

@@ -187,16 +187,6 @@ func (l *Levers) tell(m steering.Move) {
 	}
 }
 
-// state returns what the table knows of the worker.
-func (l *Levers) state(worker string) (s steering.State, known bool) {
-	for _, s := range l.table.States() {
-		if s.Worker == worker {
-			return s, true
-		}
-	}
-	return steering.State{}, false
-}
-
 // list joins names for a sentence.
 func list(names []string) string {
 	if len(names) == 0 {

@@ -47,8 +47,8 @@ func (l *Levers) StartRebalance(perMinute int) (Job, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running() {
-		return l.job.describe(), fmt.Errorf("%w: %d nodes are moved, %d are left, at %d a minute",
-			ErrRunning, l.job.moved, l.job.left, l.job.perMinute)
+		return l.job.describe(), fmt.Errorf("%w, at %d nodes a minute; moved: %d, left: %d",
+			ErrRunning, l.job.perMinute, l.job.moved, l.job.left)
 	}
 	l.begin(perMinute, false, time.Now())
 	l.signal()
