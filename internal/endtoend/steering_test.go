@@ -168,7 +168,7 @@ func TestAGatewayWhosePortIsBlockedLosesItsNodesAndGetsThemBack(t *testing.T) {
 	m, households := neighbourhood(t)
 	gw1 := m.gateways[0]
 	port := gw1.segments[welt.name].Endpoint().Port
-	m.run(gw1.Host, "nft", "table inet blocked { chain in { type filter hook input priority 0; udp dport "+port+" drop; } }")
+	m.run(gw1.Host, "nft", "table inet blocked { chain in { type filter hook input priority 0; udp dport "+port+" drop; }; }")
 	m.within(time.Minute, live(households, map[string]int{"gw2": 6}))
 	for _, h := range households {
 		if h.most > 3 {

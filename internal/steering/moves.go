@@ -47,7 +47,7 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 		}
 		if stayers := o.movable(now); len(stayers) > 0 {
 			n := stayers[0]
-			o.release(n, now)
+			t.release(n, now)
 			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
 		}
 	}
@@ -55,17 +55,14 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 }
 
 // release has a node told to leave. It is not to come back as one that had its tunnel here.
-func (o *offer) release(n *node, now time.Time) {
-	n.left()
-	counted := !n.inFlight || n.at != o
-	n.disconnect()
+func (t *Table) release(n *node, now time.Time) {
+	if n.inFlight && n.at == n.connected { // the worker does not count it yet
+		n.disconnect()
+	}
+	n.lost(now.Add(t.settings.Settle))
 	n.leave()
 	n.at, n.seen, n.expected = nil, false, false
 	n.moved = now
-	if counted {
-		n.leaving, n.hasLeft = o, false
-		o.leaving[n] = struct{}{}
-	}
 }
 
 // left notes that the node is no longer counted where it was told to leave.
@@ -126,7 +123,7 @@ func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
 		}
 		left++
 	}
-	first.from.release(first.node, now)
+	t.release(first.node, now)
 	t.send(first.node, first.to, now)
 	first.node.stopWaiting()
 	first.node.expected = true

@@ -32,10 +32,12 @@ type node struct {
 	// connected is where its tunnel is, as a worker said at connectedAt; nil: unknown.
 	connected   *offer
 	connectedAt time.Time
-	// leaving is where it was told to leave and may still be counted; hasLeft tells
-	// whether the worker has said since that it is gone, so that its next count is without it.
-	leaving *offer
-	hasLeft bool
+	// leaving is where it has no tunnel any more, or was told to have none, and may still
+	// be counted; hasLeft tells whether the worker has said since that it is gone, so that its
+	// next count is without it, as one at countedUntil is in any case.
+	leaving      *offer
+	hasLeft      bool
+	countedUntil time.Time
 	// moved is when it was last told to leave.
 	moved time.Time
 }
@@ -122,8 +124,14 @@ func (t *Table) avoided(d *domain, n *node, now time.Time) []avoidance {
 	return list
 }
 
-// send has the node counted at the offer.
+// stale is how long a worker counts a node that has no tunnel to it any more, and how long
+// its next count may take: it is three minutes before a handshake is too old.
+const stale = 4 * time.Minute
+
+// send has the node counted at the offer. Where it had its tunnel it has none any more: it
+// would not ask.
 func (t *Table) send(n *node, o *offer, now time.Time) {
+	n.lost(now.Add(stale))
 	n.leave()
 	n.at, n.sent, n.seen, n.expected = o, now, false, false
 	n.inFlight = true
@@ -150,6 +158,17 @@ func (n *node) disconnect() {
 	}
 }
 
+// lost is disconnect for what its worker does not know yet: it counts the node until it
+// says that it is gone, or until then.
+func (n *node) lost(until time.Time) {
+	if o := n.connected; o != nil {
+		n.left()
+		n.disconnect()
+		n.leaving, n.hasLeft, n.countedUntil = o, false, until
+		o.leaving[n] = struct{}{}
+	}
+}
+
 // Seen records what a worker says of the handshakes of nodes in a domain.
 func (t *Table) Seen(name, domain string, handshakes []report.Handshake, now time.Time) {
 	t.mu.Lock()
@@ -167,7 +186,7 @@ func (t *Table) Seen(name, domain string, handshakes []report.Handshake, now tim
 			if n.connected == o {
 				n.disconnect()
 			}
-			n.hasLeft = n.leaving == o
+			n.hasLeft = n.hasLeft || n.leaving == o
 		case !h.Gone && n == nil:
 			n = &node{key: h.Key}
 			t.nodes[h.Key] = n
@@ -180,11 +199,17 @@ func (t *Table) Seen(name, domain string, handshakes []report.Handshake, now tim
 
 // connect notes that the node has its tunnel at the offer.
 func (t *Table) connect(n *node, o *offer, now time.Time) {
-	n.disconnect()
+	if n.connected != o {
+		n.lost(now.Add(stale))
+	}
 	n.connected, n.connectedAt = o, now
 	o.connected[n] = struct{}{}
-	if n.leaving == o {
-		n.left() // it is back
+	if n.leaving == o { // it is back before its worker has noticed, which counts it all the time
+		n.left()
+		if n.inFlight && n.at == o {
+			n.inFlight = false
+			delete(o.inFlight, n)
+		}
 	}
 	if n.at != o {
 		// Somebody else sent it here, or it uses what it was told before: then this may be

@@ -89,13 +89,13 @@ func TestANodeGoesBackToWhereItHadItsTunnel(t *testing.T) {
 	s.seen("gw1", 1)
 	s.report("gw2", "a", 80)
 	s.later(time.Hour)
-	// The target is 90.5 with the node itself: gw1 is 9.5 above it, and may be 9.05.
+	// Without the node, the target is 90: gw1 is 10 above it, and may be 9.
 	s.report("gw1", "a", 101)
 	s.report("gw2", "a", 80)
 	s.sends("a", 2, "gw2")
 	s.later(20 * time.Second)
 	s.report("gw2", "a", 80)
-	if got := s.candidate("gw1", 1); got.Diff != 10.5 {
+	if got := s.candidate("gw1", 1); got.Diff != 10 {
 		t.Fatalf("gw1 is %g above its target", got.Diff)
 	}
 	s.sends("a", 1, "gw2")
@@ -103,7 +103,7 @@ func TestANodeGoesBackToWhereItHadItsTunnel(t *testing.T) {
 	s.later(20 * time.Second)
 	s.seen("gw2", 1)
 	s.report("gw1", "a", 100)
-	s.report("gw2", "a", 118) // 109: 9 above it
+	s.report("gw2", "a", 118) // 9 above it, and may be 10.8
 	s.later(time.Minute)
 	s.sends("a", 3, "gw1")
 	s.sends("a", 1, "gw2")
@@ -116,15 +116,54 @@ func TestOnePeerAboveItsTargetAWorkerTakesItsNodesBack(t *testing.T) {
 	s.sends("a", 1, "gw1")
 	s.seen("gw1", 1)
 	s.later(time.Minute)
-	s.report("gw1", "a", 2) // targets of 1
+	s.report("gw1", "a", 2) // one of them the node itself
 	s.sends("a", 1, "gw1")
 	s.seen("gw1", 1)
 	s.later(time.Minute)
-	s.report("gw1", "a", 3)
+	s.report("gw1", "a", 4)
 	s.sends("a", 1, "gw2")
 }
 
-func TestADeparturesDoesNotMakeANodeForgetWhereItWas(t *testing.T) {
+// Its worker goes on to count it for three minutes.
+func TestANodeThatWentElsewhereIsNotCountedWhereItWas(t *testing.T) {
+	s := newSite(t, nil)
+	s.bring("gw1", 1, map[string]int{"a": 0})
+	s.bring("gw2", 2, map[string]int{"a": 0})
+	count := func(when string, want1, want2 int) {
+		t.Helper()
+		one, two := s.candidate("gw1", 9), s.candidate("gw2", 9)
+		if got1, got2 := one.Reported+one.InFlight, two.Reported+two.InFlight; got1 != want1 || got2 != want2 {
+			t.Errorf("%s: %d and %d peers, want %d and %d", when, got1, got2, want1, want2)
+		}
+	}
+	s.sends("a", 1, "gw1")
+	s.seen("gw1", 1)
+	s.later(20 * time.Second)
+	s.report("gw1", "a", 1)
+	s.sends("a", 1, "gw1")
+	count("asking again", 1, 0)
+	s.seen("gw1", 1)
+	count("back", 1, 0)
+	s.report("gw1", "a", 1)
+	count("with the next report", 1, 0)
+	s.SetStatus("gw1", false)
+	s.sends("a", 1, "gw2")
+	s.seen("gw2", 1)
+	s.SetStatus("gw1", true)
+	s.seen("gw1", 1) // that was before; it is told everything again
+	s.report("gw1", "a", 1)
+	s.seen("gw2", 1)
+	s.report("gw2", "a", 1)
+	count("counted in both", 0, 1)
+	s.later(time.Minute)
+	s.report("gw1", "a", 1)
+	count("a minute later", 0, 1)
+	s.Seen("gw1", "a", []report.Handshake{{Key: nodeKey(1), Gone: true}}, s.now)
+	s.report("gw1", "a", 0)
+	count("when it is gone", 0, 1)
+}
+
+func TestADepartureDoesNotMakeANodeForgetWhereItWas(t *testing.T) {
 	s := newSite(t, nil)
 	s.bring("gw1", 1, map[string]int{"a": 10})
 	s.bring("gw2", 2, map[string]int{"a": 10})

@@ -90,7 +90,7 @@ type offer struct {
 	// first one.
 	reported int
 	// inFlight are the nodes that were sent here and that reported cannot contain yet,
-	// leaving those that it may contain although they were told to leave.
+	// leaving those that it may contain although they have no tunnel here any more.
 	inFlight, leaving map[*node]struct{}
 	// connected are the nodes whose tunnel is here, as far as the worker says so.
 	connected map[*node]struct{}
@@ -222,15 +222,13 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 		return
 	}
 	for n := range o.inFlight {
-		age := now.Sub(n.sent)
-		if n.expected && age < t.settings.RetryWindow || !n.expected && age < t.settings.Settle {
-			continue
+		if t.contains(n, now) {
+			n.inFlight = false
+			delete(o.inFlight, n)
 		}
-		n.inFlight = false
-		delete(o.inFlight, n)
 	}
 	for n := range o.leaving {
-		if n.hasLeft || now.Sub(n.moved) >= t.settings.Settle {
+		if n.hasLeft || !now.Before(n.countedUntil) {
 			n.left()
 		}
 	}
@@ -238,6 +236,17 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 	o.worker.hear(now)
 	o.domain.refresh()
 	t.judgeByCount(o.worker, now)
+}
+
+// contains tells whether a report that comes in now can contain the node, which is in
+// flight. A worker that tells which nodes are connected says so before it reports their
+// count: those that it told are in it.
+func (t *Table) contains(n *node, now time.Time) bool {
+	age := now.Sub(n.sent)
+	if n.expected {
+		return age >= t.settings.RetryWindow
+	}
+	return n.seen || age >= t.settings.Settle
 }
 
 // IsWorkerKey tells whether a worker reported the key as its own.
@@ -341,7 +350,7 @@ func (w *worker) inFlight() int {
 // peers is what the worker carries without the node, which may be nil.
 func (w *worker) peers(without *node) uint32 {
 	total := w.reported() + w.inFlight()
-	if without != nil && without.inFlight && without.at.worker == w {
+	if n := without; n != nil && (n.inFlight && n.at.worker == w || n.connected != nil && n.connected.worker == w) {
 		total--
 	}
 	return uint32(min(max(total, 0), math.MaxUint32))
