@@ -222,12 +222,10 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 		return
 	}
 	for n := range o.inFlight {
-		age := now.Sub(n.sent)
-		if n.expected && age < t.settings.RetryWindow || !n.expected && age < t.settings.Settle {
-			continue
+		if t.contains(n, now) {
+			n.inFlight = false
+			delete(o.inFlight, n)
 		}
-		n.inFlight = false
-		delete(o.inFlight, n)
 	}
 	for n := range o.leaving {
 		if n.hasLeft || now.Sub(n.moved) >= t.settings.Settle {
@@ -238,6 +236,17 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 	o.worker.hear(now)
 	o.domain.refresh()
 	t.judgeByCount(o.worker, now)
+}
+
+// contains tells whether a report that comes in now can contain the node, which is in
+// flight. A worker that tells which nodes are connected says so before it reports their
+// count: those that it told are in it.
+func (t *Table) contains(n *node, now time.Time) bool {
+	age := now.Sub(n.sent)
+	if n.expected {
+		return age >= t.settings.RetryWindow
+	}
+	return n.seen || age >= t.settings.Settle
 }
 
 // IsWorkerKey tells whether a worker reported the key as its own.
