@@ -189,25 +189,21 @@ func (g *gateway) count() int {
 // look reports what is new, and the count when it is time for it.
 func (g *gateway) look(counts bool) {
 	w := g.world
-	news := g.news()
-	if len(news) > 0 && w.rand.Float64() >= w.scenario.lostNews {
-		g.tell(func() { w.server.seen(g.name, news, w.time()) })
-	}
-	if !counts || w.rand.Float64() < w.scenario.lostCounts || g.hanging() {
+	if w.now >= g.hangs && w.now < g.works {
 		return
 	}
-	count := g.count()
-	g.tell(func() { w.server.peers(g.name, count, w.time()) })
+	if news := g.news(); len(news) > 0 {
+		g.tell(func() { w.server.seen(g.name, news, w.time()) })
+	}
+	if counts && w.rand.Float64() >= w.scenario.lostCounts {
+		count := g.count()
+		g.tell(func() { w.server.peers(g.name, count, w.time()) })
+	}
 }
-
-func (g *gateway) hanging() bool { return g.world.now >= g.hangs && g.world.now < g.works }
 
 // news are the handshakes of which the server has to hear: the first since its key came
 // in, one an hour, and that there are none any more.
 func (g *gateway) news() []report.Handshake {
-	if g.hanging() {
-		return nil
-	}
 	var news []report.Handshake
 	now := g.world.now
 	for i := range g.peers {
