@@ -60,7 +60,7 @@ func (o *offer) release(n *node, now time.Time) {
 	counted := !n.inFlight || n.at != o
 	n.disconnect()
 	n.leave()
-	n.at, n.seen, n.expected = nil, false, false
+	n.at, n.home, n.seen, n.expected = nil, nil, false, false
 	n.moved = now
 	if counted {
 		n.leaving, n.hasLeft = o, false
