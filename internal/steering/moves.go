@@ -24,6 +24,9 @@ const (
 	// staysConnected is how long a node counts as connected after its worker last said so:
 	// workers repeat it every hour.
 	staysConnected = 70 * time.Minute
+	// peace is how long a node that was moved for the balance goes back to where it is then,
+	// however many are there.
+	peace = time.Hour
 	// balanced is how far from its target a worker may be for the balance to be right, as
 	// a part of the target. It may be one peer in any case.
 	balanced = 0.02
@@ -61,11 +64,17 @@ func (o *offer) release(n *node, now time.Time) {
 	n.disconnect()
 	n.leave()
 	n.at, n.home, n.seen, n.expected = nil, nil, false, false
-	n.moved = now
+	n.moved, n.balanced = now, time.Time{}
 	if counted {
 		n.leaving, n.hasLeft = o, false
 		o.leaving[n] = struct{}{}
 	}
+}
+
+// inPeace tells whether it was moved for the balance so lately that its choices are not
+// for that, too.
+func (n *node) inPeace(now time.Time) bool {
+	return !n.balanced.IsZero() && now.Sub(n.balanced) < peace
 }
 
 // left notes that the node is no longer counted where it was told to leave.
@@ -129,7 +138,7 @@ func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
 	first.from.release(first.node, now)
 	t.send(first.node, first.to, now)
 	first.node.stopWaiting()
-	first.node.expected = true
+	first.node.expected, first.node.balanced = true, now
 	return Move{Domain: first.from.domain.name, Key: first.node.key, From: first.from.worker.name, To: first.to.worker.name}, left, true
 }
 

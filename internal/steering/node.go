@@ -1,6 +1,7 @@
 package steering
 
 import (
+	"slices"
 	"time"
 
 	"wgsteer/internal/peer"
@@ -39,8 +40,9 @@ type node struct {
 	// whether the worker has said since that it is gone, so that its next count is without it.
 	leaving *offer
 	hasLeft bool
-	// moved is when it was last told to leave.
-	moved time.Time
+	// moved is when it was last told to leave, balanced when that was for the balance, or when
+	// it was sent elsewhere although it could have gone home.
+	moved, balanced time.Time
 }
 
 // avoidance is that a node does not go to a worker for a while.
@@ -89,7 +91,10 @@ func (t *Table) Assign(ask Ask, now time.Time) (a Assignment, ok bool) {
 		if n.hadNoLuck(d, now, t.settings.RetryWindow) && n.waits {
 			t.judge(n, false, now)
 		}
-		chosen, _ := t.choose(d, n, now)
+		chosen, why := t.choose(d, n, now)
+		if why == lowestDiff && slices.Contains(d.room.left, n.home) {
+			n.balanced = now // away from home, which has too many
+		}
 		n.avoids = append(n.avoids[:0], t.avoided(d, n, now)...)
 		t.send(n, chosen, now)
 	}
