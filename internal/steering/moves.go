@@ -30,6 +30,11 @@ const (
 	// balanced is how far from its target a worker may be for the balance to be right, as
 	// a part of the target. It may be one peer in any case.
 	balanced = 0.02
+	// aim is how close to their targets moves bring workers, once it is not: else they would
+	// stop at the edge, and the next few nodes that come or go were too many.
+	aim = 0.005
+	// movesOn is how long after a move the next one still belongs to it.
+	movesOn = 2 * time.Minute
 )
 
 // Evict takes a node away from a worker, for which there is another in its domain. ok is
@@ -100,8 +105,8 @@ func (o *offer) movable(now time.Time) []*node {
 	return nodes
 }
 
-// Imbalance returns the moves after which every worker is as close to its target as the
-// balance demands, and no more: none when it is. Nodes go from the worker that is furthest
+// Imbalance returns the moves after which every worker is well within what the balance
+// allows, and no more: none when all are within it. Nodes go from the worker that is furthest
 // above its target to the one that is furthest below.
 func (t *Table) Imbalance(now time.Time) []Move {
 	t.mu.Lock()
@@ -139,6 +144,7 @@ func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
 	t.send(first.node, first.to, now)
 	first.node.stopWaiting()
 	first.node.expected, first.node.balanced = true, now
+	t.rebalanced = now
 	return Move{Domain: first.from.domain.name, Key: first.node.key, From: first.from.worker.name, To: first.to.worker.name}, left, true
 }
 
@@ -156,6 +162,8 @@ type balance struct {
 type domainBalance struct {
 	offers []*offer
 	room   []loadbalance.Candidate
+	// begun tells whether moves are being made.
+	begun bool
 }
 
 // step is one move.
@@ -167,7 +175,7 @@ type step struct {
 func (t *Table) balance(now time.Time) *balance {
 	b := &balance{now: now, window: t.settings.RetryWindow, peers: make(map[*worker]uint32), movable: make(map[*offer][]*node)}
 	for _, d := range t.domains {
-		var db domainBalance
+		db := domainBalance{begun: !t.rebalanced.IsZero() && now.Sub(t.rebalanced) < movesOn}
 		for _, o := range d.offering {
 			if !o.worker.drained && !o.worker.record.suspect {
 				db.offers = append(db.offers, o)
@@ -205,12 +213,11 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 	}
 	standings := loadbalance.Explain(d.room)
 	order := make([]int, len(standings))
-	out := false
 	for i, s := range standings {
 		order[i] = i
-		out = out || max(s.Diff, -s.Diff) > max(1, balanced*s.Target)
+		d.begun = d.begun || max(s.Diff, -s.Diff) > max(1, balanced*s.Target)
 	}
-	if !out {
+	if !d.begun {
 		return step{}, false
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(standings[j].Diff, standings[i].Diff) })
@@ -219,7 +226,7 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 			// A move is worth it when it brings both closer to where they should be and one
 			// of them is further off than it may be.
 			s, r := standings[from], standings[to]
-			outside := s.Diff > max(1, balanced*s.Target) || -r.Diff > max(1, balanced*r.Target)
+			outside := s.Diff > max(1, aim*s.Target) || -r.Diff > max(1, aim*r.Target)
 			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside {
 				continue
 			}
@@ -243,7 +250,11 @@ func (b *balance) take(from, to *offer) *node {
 		return nil
 	}
 	n := nodes[i]
-	b.movable[from] = slices.Delete(nodes, i, i+1)
+	if i == 0 {
+		b.movable[from] = nodes[1:]
+	} else {
+		b.movable[from] = slices.Delete(nodes, i, i+1)
+	}
 	return n
 }
 

@@ -115,7 +115,7 @@ func TestTheImbalanceIsJustWhatIsNeeded(t *testing.T) {
 		"one peer":                {nil, []int{3, 5}, map[string]int{}},
 		"two percent":             {nil, []int{1020, 980}, map[string]int{}},
 		"more than one":           {nil, []int{2, 6}, map[string]int{"gw2>gw1": 1}},
-		"more than two percent":   {nil, []int{1030, 970}, map[string]int{"gw1>gw2": 10}},
+		"more than two percent":   {nil, []int{1030, 970}, map[string]int{"gw1>gw2": 25}}, // to half a percent
 		"an empty one":            {nil, []int{100, 100, 0}, map[string]int{"gw1>gw3": 33, "gw2>gw3": 33}},
 		"weights":                 {map[string]uint32{"gw1": 3}, []int{20, 20}, map[string]int{"gw2>gw1": 9}},
 		"weight 0 gets rid of it": {map[string]uint32{"gw2": 0}, []int{10, 10}, map[string]int{"gw2>gw1": 9}},
@@ -172,6 +172,27 @@ func TestRebalancingMovesAsManyAsPlanned(t *testing.T) {
 	}
 	if len(moved) != plan || plan != 26 {
 		t.Errorf("%d moved, %d planned", len(moved), plan)
+	}
+}
+
+// Else the next few nodes that come or go would be too many again.
+func TestMovesDoNotStopAtTheEdgeOfWhatIsAllowed(t *testing.T) {
+	s := newSite(t, nil)
+	s.connected("gw1", 1, 0, 1021)
+	s.connected("gw2", 2, 2000, 979)
+	moves := 0
+	for ; ; moves++ {
+		if _, _, ok := s.Rebalance(s.now); !ok {
+			break
+		}
+		s.later(time.Minute)
+	}
+	if moves != 16 {
+		t.Errorf("%d moves, want 16: to 1005 and 995", moves)
+	}
+	s.later(time.Hour)
+	if len(s.Imbalance(s.now)) != 0 {
+		t.Error("there is an imbalance again")
 	}
 }
 
@@ -255,8 +276,8 @@ func TestSuspectDrainedAndAbsentWorkersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// After the moves, everybody is as close to the target as is demanded, and with one move
-// fewer somebody is not.
+// After the moves, everybody is well within what is allowed, and with one move fewer
+// somebody is not. There are none when all are within it anyway.
 func TestTheImbalanceIsEnoughAndNoMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights, count, total := map[string]uint32{}, map[string]int{}, 0
@@ -265,35 +286,35 @@ func TestTheImbalanceIsEnoughAndNoMore(t *testing.T) {
 		for i := range n {
 			name := fmt.Sprintf("gw%d", i)
 			weights[name] = rapid.Uint32Range(1, 10).Draw(t, "weight")
-			count[name] = rapid.IntRange(0, 150).Draw(t, "peers")
+			count[name] = rapid.IntRange(0, 600).Draw(t, "peers")
 			total += count[name]
 			s.connected(name, i, 1000*i, count[name])
 		}
 		moves := s.Imbalance(s.now)
-		off := func() string {
+		off := func(part float64) string {
 			sum := uint32(0)
 			for _, w := range weights {
 				sum += w
 			}
 			for name, w := range weights {
 				target := float64(total) * float64(w) / float64(sum)
-				if diff := float64(count[name]) - target; max(diff, -diff) > max(1, 0.02*target)+1e-9 {
+				if diff := float64(count[name]) - target; max(diff, -diff) > max(1, part*target)+1e-9 {
 					return fmt.Sprintf("%s has %d peers, target %g", name, count[name], target)
 				}
 			}
 			return ""
 		}
+		if why := off(0.02); (why == "") != (len(moves) == 0) {
+			t.Fatalf("%d moves, off is %q", len(moves), why)
+		}
 		for i, m := range moves {
-			if i == len(moves)-1 && off() == "" {
+			if i == len(moves)-1 && off(0.005) == "" {
 				t.Fatalf("the last of %d moves is not needed", len(moves))
 			}
 			count[m.From]--
 			count[m.To]++
 		}
-		// Whole peers may not fit between the bounds of all.
-		if why := off(); why != "" && len(moves) == 0 {
-			t.Fatalf("no moves, but %s", why)
-		} else if why != "" {
+		if why := off(0.005); why != "" && len(moves) > 0 {
 			t.Fatalf("after %d moves %s", len(moves), why)
 		}
 	})

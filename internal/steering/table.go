@@ -55,6 +55,8 @@ type Table struct {
 	drained map[string]struct{}
 	// waiting are the assignments whose outcome is not known yet, the oldest first.
 	waiting []waiting
+	// rebalanced is when a node was last moved for the balance.
+	rebalanced time.Time
 	// news are the changes of suspicion that are yet to be logged.
 	news []Suspicion
 	// forgotAt is when nodes were last forgotten.
