@@ -44,8 +44,8 @@ type gateway struct {
 	boots int
 	// arrival is when the last of its reports arrives.
 	arrival time.Duration
-	// From hangs to works its agent says nothing.
-	hangs, works time.Duration
+	// From hangs to hung its agent says nothing.
+	hangs, hung time.Duration
 }
 
 // tunnel is what a gateway knows of a node's tunnel.
@@ -76,10 +76,13 @@ func (t *tunnel) connected(now time.Duration) bool {
 	return t.used && now-t.lastHandshake(now) < connectedWithin
 }
 
-// reaches tells whether the node can make a handshake.
-func (g *gateway) reaches(n *node) bool {
-	return g.open && !g.blocked && n.barred != g && !g.peers[n.id].removed
-}
+// works tells whether nodes can use the gateway, and worksFor whether this one can.
+func (g *gateway) works() bool           { return g.open && !g.blocked }
+func (g *gateway) worksFor(n *node) bool { return g.works() && n.barred != g }
+
+// answers tells whether the node's handshakes are answered: as a peer, not one that was
+// removed.
+func (g *gateway) answers(n *node) bool { return g.worksFor(n) && !g.peers[n.id].removed }
 
 // boot starts the gateway, with an agent that introduces itself.
 func (g *gateway) boot() {
@@ -189,7 +192,7 @@ func (g *gateway) count() int {
 // look reports what is new, and the count when it is time for it.
 func (g *gateway) look(counts bool) {
 	w := g.world
-	if w.now >= g.hangs && w.now < g.works {
+	if w.now >= g.hangs && w.now < g.hung {
 		return
 	}
 	if news := g.news(); len(news) > 0 {

@@ -47,9 +47,8 @@ func (m *meter) sample(w *world) {
 	var weights uint32
 	tunnels := 0
 	for _, g := range w.gateways {
-		works := g.open && !g.blocked
-		s.gateways = append(s.gateways, load{works: works, tunnels: g.tunnels})
-		if works {
+		s.gateways = append(s.gateways, load{works: g.works(), tunnels: g.tunnels})
+		if g.works() {
 			weights += w.weights[g.name]
 			tunnels += g.tunnels
 		}

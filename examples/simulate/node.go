@@ -39,8 +39,8 @@ type node struct {
 	// barred is the gateway that it cannot use, if any.
 	barred *gateway
 
-	// home is where it last had a tunnel, forced whether it lost that by the gateway's
-	// fault.
+	// home is where it last had a tunnel, forced whether that gateway did not work for it
+	// since: when it lost the tunnel, or when it asked.
 	home   *gateway
 	forced bool
 	// moves are the times that it came to another gateway although its own worked for it,
@@ -120,6 +120,7 @@ func (n *node) ask(canFail bool) {
 		if !ok {
 			return // it is told to ask again later
 		}
+		n.forced = n.forced || n.home != nil && !n.home.worksFor(n)
 		for _, g := range w.gateways {
 			g.hear(n)
 		}
@@ -145,7 +146,7 @@ func (n *node) use(g *gateway) {
 
 // handshake brings its tunnel up, if the gateway is the one to use and can be reached.
 func (n *node) handshake(g *gateway) {
-	if n.gateway != g || !n.dead() || !g.reaches(n) {
+	if n.gateway != g || !n.dead() || !g.answers(n) {
 		return
 	}
 	t := &g.peers[n.id]

@@ -163,8 +163,8 @@ func lostReports() scenario {
 
 // hang has the agent say nothing for a while. What it missed it says after.
 func (g *gateway) hang(from, length time.Duration) {
-	g.hangs, g.works = from, from+length
-	g.world.at(g.works, func() { g.look(true) })
+	g.hangs, g.hung = from, from+length
+	g.world.at(g.hung, func() { g.look(true) })
 }
 
 // flap has the node's tunnel die every two to six minutes, just before it looks at it.
