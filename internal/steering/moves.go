@@ -54,7 +54,7 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 			continue
 		}
 		if stayers := o.movable(now); len(stayers) > 0 {
-			n := stayers[0]
+			n := slices.MinFunc(stayers, goesBefore)
 			o.release(n, now)
 			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
 		}
@@ -90,19 +90,21 @@ func (n *node) left() {
 	}
 }
 
-// movable returns the nodes that are connected, in the order in which they should go: those
-// that were never moved first, and of those the ones that are there for the shortest time.
+// movable returns the nodes that are connected, in no order.
 func (o *offer) movable(now time.Time) []*node {
-	var nodes []*node
+	nodes := make([]*node, 0, len(o.connected))
 	for n := range o.connected {
 		if now.Sub(n.connectedAt) < staysConnected {
 			nodes = append(nodes, n)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b *node) int {
-		return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
-	})
 	return nodes
+}
+
+// goesBefore compares nodes by the order in which they should go: those that were never
+// moved first, and of those the ones that are there for the shortest time.
+func goesBefore(a, b *node) int {
+	return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
 }
 
 // Imbalance returns the moves after which every worker is well within what the balance
@@ -113,6 +115,7 @@ func (t *Table) Imbalance(now time.Time) []Move {
 	defer t.mu.Unlock()
 	t.advance(now)
 	b := t.balance(now)
+	b.inOrder = true
 	var moves []Move
 	for {
 		s, ok := b.next()
@@ -156,6 +159,10 @@ type balance struct {
 	peers   map[*worker]uint32
 	// movable are the nodes of the offers that had to give some, those that went taken out.
 	movable map[*offer][]*node
+	// taken is how many went, inOrder whether it matters which went after the first: to sort
+	// them takes most of the time.
+	taken   int
+	inOrder bool
 }
 
 // domainBalance is the offers of a domain between which nodes can be moved.
@@ -242,19 +249,31 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 func (b *balance) take(from, to *offer) *node {
 	nodes, known := b.movable[from]
 	if !known {
-		nodes = from.movable(b.now)
+		nodes = slices.DeleteFunc(from.movable(b.now), func(n *node) bool { return n.inPeace(b.now) })
+		if b.inOrder {
+			slices.SortFunc(nodes, goesBefore)
+		}
 	}
-	i := slices.IndexFunc(nodes, func(n *node) bool { return b.canMove(n, from, to) })
-	if i < 0 {
-		b.movable[from] = nodes
+	best := -1
+	for i, n := range nodes {
+		if !b.canMove(n, from, to) {
+			continue
+		}
+		if best < 0 || goesBefore(n, nodes[best]) < 0 {
+			best = i
+		}
+		if b.inOrder || b.taken > 0 {
+			break
+		}
+	}
+	b.movable[from] = nodes
+	if best < 0 {
 		return nil
 	}
-	n := nodes[i]
-	if i == 0 {
-		b.movable[from] = nodes[1:]
-	} else {
-		b.movable[from] = slices.Delete(nodes, i, i+1)
-	}
+	n := nodes[best]
+	copy(nodes[1:], nodes[:best])
+	b.movable[from] = nodes[1:]
+	b.taken++
 	return n
 }
 
