@@ -95,14 +95,22 @@ func (t *Table) advance(now time.Time) {
 	for len(t.waiting) > 0 && now.Sub(t.waiting[0].sent) >= judgeAfter {
 		n, sent := t.waiting[0].node, t.waiting[0].sent
 		t.waiting = t.waiting[1:]
-		if n.waits && n.sent.Equal(sent) && n.at.worker.record.tells {
+		if n.waits && n.sent.Equal(sent) && n.at.worker.speaks(sent.Add(t.settings.Settle)) {
 			t.judge(n, false, now)
 		}
 	}
 }
 
-// judgeByCount judges the assignments of a worker that does not report handshakes, when
-// it has reported a count of peers. A count that rose speaks for all of them. One that
+// speaks tells whether the worker reports handshakes and was heard since, so that it
+// means something that it did not report one.
+func (w *worker) speaks(since time.Time) bool {
+	return w.record.tells && !w.heard.Before(since)
+}
+
+// judgeByCount judges the assignments of a worker that has reported a count of peers.
+//
+// One that reports handshakes was not heard since they were sent, until now: it would have
+// told of them. For one that does not, a count that rose speaks for all of them. One that
 // did not speaks against them only where it is too small for them to be in it: in a large
 // mesh, as many nodes leave as come.
 func (t *Table) judgeByCount(w *worker, now time.Time) {
@@ -118,8 +126,8 @@ func (t *Table) judgeByCount(w *worker, now time.Time) {
 	reported := w.reported()
 	for _, n := range due {
 		switch {
-		case w.record.tells: // by now; it did not when they were sent
-			n.stopWaiting()
+		case w.record.tells:
+			t.judge(n, false, now)
 		case reported > n.peersThen:
 			t.judge(n, true, now)
 		case reported < len(due):

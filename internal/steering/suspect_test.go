@@ -26,7 +26,9 @@ func (s *site) vain(from, n int) {
 	for node := from; node < from+n; node++ {
 		s.sends("a", node, "gw2")
 	}
-	s.later(time.Minute)
+	s.later(30 * time.Second)
+	s.report("gw2", "a", 0)
+	s.later(30 * time.Second)
 }
 
 func (s *site) isSuspect(want ...string) {
@@ -51,6 +53,25 @@ func TestAWorkerWhoseNodesAreNotSeenIsSuspect(t *testing.T) {
 	}
 	s.sends("a", 20, "gw1")
 	s.sends("b", 21, "gw1") // it is the worker that is suspect, in all its domains
+}
+
+// An agent that hangs tells of nobody.
+func TestAWorkerThatSaysNothingIsNotSuspect(t *testing.T) {
+	s := holes(t)
+	for node := range 20 {
+		s.sends("a", node, "gw2")
+	}
+	s.later(2 * time.Minute)
+	s.Suspicions(s.now)
+	s.isSuspect()
+	for node := range 13 {
+		s.seen("gw2", node)
+	}
+	s.report("gw2", "a", 13)
+	s.isSuspect()
+	s.vain(20, 1) // with the seven that were not told of
+	s.Suspicions(s.now)
+	s.isSuspect("gw2")
 }
 
 func TestNodesThatAreSeenWithinAMinuteSpeakForAWorker(t *testing.T) {
@@ -136,7 +157,9 @@ func TestASuspectWorkerGetsOneNodeAMinuteAndIsTrustedAfterThree(t *testing.T) {
 		if seen {
 			s.seen("gw2", node)
 		}
-		s.later(59 * time.Second)
+		s.later(29 * time.Second)
+		s.report("gw2", "a", 0)
+		s.later(30 * time.Second)
 	}
 	s.later(59 * time.Second)
 	probe(true)
@@ -173,10 +196,9 @@ func TestWhenAllAreSuspectWeightsDecide(t *testing.T) {
 		s.send("a", node)
 	}
 	s.later(time.Minute)
-	s.Suspicions(s.now)
-	s.isSuspect("gw1", "gw2")
 	s.report("gw1", "a", 0)
 	s.report("gw2", "a", 0)
+	s.isSuspect("gw1", "gw2")
 	got := map[string]int{}
 	for node := range 40 {
 		got[s.send("a", 100+node)]++
