@@ -1,14 +1,17 @@
 package main
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// sampleInterval is the time between two looks at where the nodes really are.
 	sampleInterval = 10 * time.Second
 	// settledFor is the end of a scenario, by when everything should have settled.
 	settledFor = 10 * time.Minute
-	// near is how close to its target a gateway is meant to be soon, as a part of the
-	// target, and allowed how far above it may be in the end. It may be one peer in any case.
+	// near is how close a gateway is meant to be soon to what is due, as a part of that, and
+	// allowed how far above its target it may be in the end. It may be one peer in any case.
 	near, allowed = 0.05, 0.02
 )
 
@@ -26,8 +29,9 @@ type load struct {
 	// works tells whether nodes can use it.
 	works   bool
 	tunnels int
-	// target is its share, by weight, of the tunnels of all gateways that work.
-	target float64
+	// target is its share, by weight, of the tunnels of all gateways that work, and due that
+	// of all nodes that want a tunnel.
+	target, due float64
 }
 
 // above is how far it is above its target, in peers.
@@ -36,8 +40,8 @@ func (l load) above() float64 { return float64(l.tunnels) - l.target }
 // beyond tells whether it is further above its target than a part of it, and one peer.
 func (l load) beyond(part float64) bool { return l.above() > max(1, part*l.target) }
 
-// off tells whether it is further from its target, on either side.
-func (l load) off(part float64) bool { return max(l.above(), -l.above()) > max(1, part*l.target) }
+// near tells whether it has about as many tunnels as are due.
+func (l load) near() bool { return math.Abs(float64(l.tunnels)-l.due) <= max(1, near*l.due) }
 
 // meter takes samples.
 type meter struct{ samples []sample }
@@ -53,14 +57,19 @@ func (m *meter) sample(w *world) {
 			tunnels += g.tunnels
 		}
 	}
-	for i, g := range w.gateways {
-		if l := &s.gateways[i]; l.works {
-			l.target = float64(w.weights[g.name]) / float64(weights) * float64(tunnels)
-		}
-	}
+	wanted := 0
 	for _, n := range w.nodes {
+		if n.up {
+			wanted++
+		}
 		if n.dead() {
 			s.without++
+		}
+	}
+	for i, g := range w.gateways {
+		if l := &s.gateways[i]; l.works {
+			share := float64(w.weights[g.name]) / float64(weights)
+			l.target, l.due = share*float64(tunnels), share*float64(wanted)
 		}
 	}
 	m.samples = append(m.samples, s)
@@ -125,14 +134,14 @@ func (r result) overloaded() bool {
 	return false
 }
 
-// nearAfter is how long after the event all gateways were near their targets, and stayed
-// so. ok is false when they were not at the end.
+// nearAfter is how long after the event all gateways that work were near what is due, and
+// stayed so. ok is false when they were not at the end.
 func (r result) nearAfter() (d time.Duration, ok bool) {
 	ok = true
 	for _, s := range r.since(r.scenario.event) {
 		ok = true
 		for _, l := range s.gateways {
-			if l.works && l.off(near) {
+			if l.works && !l.near() {
 				d, ok = s.at-r.scenario.event+sampleInterval, false
 			}
 		}

@@ -53,6 +53,7 @@ func newWorld(sc scenario, seed uint64, nodes int, serve func(weights map[string
 		w.settle()
 	}
 	for _, g := range w.gateways {
+		g.open = sc.settled
 		g.boot()
 	}
 	return w
