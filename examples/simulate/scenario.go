@@ -53,12 +53,12 @@ func coldStart() scenario {
 func rollingReboot() scenario {
 	return scenario{
 		name: "rolling-reboot", title: "Rolling reboot of all gateways",
-		about:   "From the fifth minute on the gateways reboot, one every ten minutes, and are away for two minutes each.",
+		about:   "From the fifth minute on the gateways reboot, one every twelve minutes, and are away for two minutes each.",
 		weights: weights(), settled: true, auto: true,
 		event: 5 * time.Minute, length: 90 * time.Minute,
 		script: func(w *world) {
 			for i, g := range w.gateways {
-				begin := 5*time.Minute + time.Duration(i)*10*time.Minute
+				begin := 5*time.Minute + time.Duration(i)*12*time.Minute
 				w.at(begin, g.halt)
 				w.at(begin+2*time.Minute, g.boot)
 			}
