@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,14 +16,19 @@ import (
 )
 
 const (
-	// nodes and page are those of `make simulate`, which has the first of the seeds.
-	nodes = 5000
 	page  = "../../docs/steering.md"
 	plots = "../../docs/steering"
 )
 
-// What is promised must not hang on one seed.
-var seeds = []uint64{1, 2, 3}
+// mesh is what a run is drawn from.
+type mesh struct {
+	seed  uint64
+	nodes int
+}
+
+// The page has the first of the meshes. What is promised must not hang on one seed, nor on
+// one size.
+var meshes = []mesh{{1, 5000}, {2, 2000}, {3, 2000}, {4, 2000}}
 
 var (
 	ran   = make(map[string]func() pair)
@@ -30,11 +36,11 @@ var (
 )
 
 // simulated returns how a scenario goes. It runs once for all tests.
-func simulated(sc scenario, seed uint64) pair {
+func simulated(sc scenario, m mesh) pair {
 	ranMu.Lock()
-	id := sc.name + string(rune('0'+seed))
+	id := fmt.Sprint(sc.name, m)
 	if ran[id] == nil {
-		ran[id] = sync.OnceValue(func() pair { return both(sc, seed, nodes, slog.New(slog.DiscardHandler)) })
+		ran[id] = sync.OnceValue(func() pair { return both(sc, m.seed, m.nodes, slog.New(slog.DiscardHandler)) })
 	}
 	run := ran[id]
 	ranMu.Unlock()
@@ -45,8 +51,8 @@ func simulated(sc scenario, seed uint64) pair {
 func forAll(t *testing.T, check func(*testing.T, pair)) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
-			for _, seed := range seeds {
-				check(t, simulated(sc, seed))
+			for _, m := range meshes {
+				check(t, simulated(sc, m))
 			}
 		})
 	}
@@ -77,10 +83,10 @@ func TestAHealthyNodeMovesOnceAtMost(t *testing.T) {
 }
 
 func TestABlackHoleKeepsFewNodes(t *testing.T) {
-	for _, seed := range seeds {
-		p := simulated(blackHole(), seed)
-		if stuck := p.ours.mostWithout(3 * time.Minute); stuck >= nodes/100 {
-			t.Errorf("seed %d: %d nodes have no tunnel after three minutes or later", seed, stuck)
+	for _, m := range meshes {
+		p := simulated(blackHole(), m)
+		if stuck := p.ours.mostWithout(3 * time.Minute); stuck >= m.nodes/100 {
+			t.Errorf("%v: %d nodes have no tunnel after three minutes or later", m, stuck)
 		}
 	}
 }
@@ -89,7 +95,7 @@ func TestABlackHoleKeepsFewNodes(t *testing.T) {
 func TestEveryNodeHasATunnelOnceThingsHaveSettled(t *testing.T) {
 	forAll(t, func(t *testing.T, p pair) {
 		n := p.ours.mostWithout(p.ours.settledFrom() - p.scenario.event)
-		if n >= nodes/100 && p.scenario.name != "flapping-nodes" {
+		if n >= p.ours.nodes/100 && p.scenario.name != "flapping-nodes" {
 			t.Errorf("%d have none", n)
 		}
 		if _, ok := p.ours.nearAfter(); !ok {
@@ -100,23 +106,23 @@ func TestEveryNodeHasATunnelOnceThingsHaveSettled(t *testing.T) {
 
 // If the simulation could not tell a bad algorithm from a good one, it would prove nothing.
 func TestThePlainAlgorithmFailsWhereItMust(t *testing.T) {
-	for _, seed := range seeds {
-		if p := simulated(blackHole(), seed); p.plain.mostWithout(30*time.Minute) < nodes/20 {
-			t.Errorf("seed %d: a black hole holds only %d nodes", seed, p.plain.mostWithout(30*time.Minute))
+	for _, m := range meshes {
+		if p := simulated(blackHole(), m); p.plain.mostWithout(30*time.Minute) < m.nodes/20 {
+			t.Errorf("%v: a black hole holds only %d nodes", m, p.plain.mostWithout(30*time.Minute))
 		}
-		if p := simulated(flappingNodes(), seed); p.plain.mostMoves < 5 {
-			t.Errorf("seed %d: flapping nodes move only %d times", seed, p.plain.mostMoves)
+		if p := simulated(flappingNodes(), m); p.plain.mostMoves < 5 {
+			t.Errorf("%v: flapping nodes move only %d times", m, p.plain.mostMoves)
 		}
-		if p := simulated(barredNodes(), seed); p.plain.moves <= p.ours.moves {
-			t.Errorf("seed %d: nodes that cannot use a gateway come back to it no more often than with wgsteer", seed)
+		if p := simulated(barredNodes(), m); p.plain.moves <= p.ours.moves {
+			t.Errorf("%v: nodes that cannot use a gateway come back to it no more often than with wgsteer", m)
 		}
 		for _, sc := range []scenario{rollingReboot(), newGateway(), newWeights()} {
-			if p := simulated(sc, seed); !p.plain.overloaded() {
-				t.Errorf("seed %d: %s leaves no overload", seed, sc.name)
+			if p := simulated(sc, m); !p.plain.overloaded() {
+				t.Errorf("%v: %s leaves no overload", m, sc.name)
 			}
 		}
-		if p := simulated(coldStart(), seed); p.plain.worst(time.Minute).above() <= p.ours.worst(time.Minute).above() {
-			t.Errorf("seed %d: at a cold start it is no worse", seed)
+		if p := simulated(coldStart(), m); p.plain.worst(time.Minute).above() <= p.ours.worst(time.Minute).above() {
+			t.Errorf("%v: a cold start overloads no gateway more than with wgsteer", m)
 		}
 	}
 }
@@ -126,7 +132,7 @@ func TestThePageAndThePlotsAreFresh(t *testing.T) {
 	var pairs []pair
 	want := make(map[string]bool)
 	for _, sc := range scenarios() {
-		p := simulated(sc, seeds[0])
+		p := simulated(sc, meshes[0])
 		pairs = append(pairs, p)
 		svg, err := p.svg()
 		if err != nil {
