@@ -249,7 +249,7 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 func (b *balance) take(from, to *offer) *node {
 	nodes, known := b.movable[from]
 	if !known {
-		nodes = slices.DeleteFunc(from.movable(b.now), func(n *node) bool { return n.inPeace(b.now) })
+		nodes = from.movable(b.now)
 		if b.inOrder {
 			slices.SortFunc(nodes, goesBefore)
 		}

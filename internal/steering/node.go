@@ -40,8 +40,8 @@ type node struct {
 	// whether the worker has said since that it is gone, so that its next count is without it.
 	leaving *offer
 	hasLeft bool
-	// moved is when it was last told to leave, balanced when that was for the balance, or when
-	// it was sent elsewhere although it could have gone home.
+	// moved is when it was last told to leave, or sent elsewhere although it could have gone
+	// home; balanced is the same, when that was for the balance.
 	moved, balanced time.Time
 }
 
@@ -93,7 +93,7 @@ func (t *Table) Assign(ask Ask, now time.Time) (a Assignment, ok bool) {
 		}
 		chosen, why := t.choose(d, n, now)
 		if why == lowestDiff && slices.Contains(d.room.left, n.home) {
-			n.balanced = now // away from home, which has too many
+			n.moved, n.balanced = now, now // away from home, which has too many
 		}
 		n.avoids = append(n.avoids[:0], t.avoided(d, n, now)...)
 		t.send(n, chosen, now)
