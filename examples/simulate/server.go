@@ -37,7 +37,8 @@ type ours struct {
 	// auto is auto_rebalance.
 	auto bool
 	// imbalanced is since when there are moves to make, zero when there are none, and
-	// moving whether they are being made.
+	// moving whether they are being made. Package levers has the same rule in the server,
+	// with goroutines and a real clock.
 	imbalanced time.Time
 	moving     bool
 }
@@ -73,6 +74,9 @@ func (s *ours) status(worker string, online bool) {
 		})
 	}
 	s.table.SetStatus(worker, online)
+	if s.moving && !online {
+		s.stopMoving()
+	}
 }
 
 func (s *ours) peers(worker string, count int, now time.Time) {
@@ -108,7 +112,7 @@ func (s *ours) rebalance(now time.Time) []steering.Move {
 		if move, _, ok := s.table.Rebalance(now); ok {
 			return []steering.Move{move}
 		}
-		s.moving, s.imbalanced = false, time.Time{}
+		s.stopMoving()
 	case !s.moving && now.Sub(epoch)%imbalanceLook == 0:
 		switch {
 		case len(s.table.Imbalance(now)) == 0:
@@ -121,6 +125,9 @@ func (s *ours) rebalance(now time.Time) []steering.Move {
 	}
 	return nil
 }
+
+// stopMoving ends the moves, as the server also does when a worker goes offline.
+func (s *ours) stopMoving() { s.moving, s.imbalanced = false, time.Time{} }
 
 // plain is the weighting without a memory: a worker's peers are its last count and the
 // nodes that were sent there since, and the next count takes the place of both.
