@@ -7,10 +7,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -37,6 +39,9 @@ func main() {
 func (c cli) run() error {
 	if c.Nodes < 1 {
 		return fmt.Errorf("--nodes %d: there must be one at least", c.Nodes)
+	}
+	if c.Page != "" && len(c.Scenario) > 0 {
+		return errors.New("--page: a page has all scenarios")
 	}
 	log := slog.New(slog.DiscardHandler)
 	if c.Log {
@@ -89,12 +94,7 @@ func (c cli) plot(pairs []pair) error {
 }
 
 func (c cli) wants(sc scenario) bool {
-	for _, name := range c.Scenario {
-		if name == sc.name {
-			return true
-		}
-	}
-	return len(c.Scenario) == 0
+	return len(c.Scenario) == 0 || slices.Contains(c.Scenario, sc.name)
 }
 
 // withoutTime drops the real time of a log line: it has the virtual one.
