@@ -14,7 +14,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # Where Debian has programs that an ordinary user's PATH does not find.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help build demo test check bench chaos fuzz image clean always
+.PHONY: help build demo test check bench chaos simulate fuzz image clean always
 .NOTPARALLEL:
 
 help:   ## List the targets
@@ -49,6 +49,9 @@ chaos:  ## Break a mesh ROUNDS times, drawn from SEED, and check that nothing is
 	@.ci/setup test
 	@# Server and agents have the race detector in any case; the userspace WireGuard of many keys need not.
 	CI=true go test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -chaos.seed $(SEED) -chaos.rounds $(ROUNDS)
+
+simulate: ## Simulate a mesh in eight scenarios, and write table and plots into docs/
+	go run ./examples/simulate --out docs/steering --page docs/steering.md
 
 fuzz:   ## Run every fuzz target for FUZZTIME
 	@set -e; list=$$(.ci/each Fuzz); echo "$$list" | while read -r package names; do \

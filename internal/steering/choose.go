@@ -60,10 +60,8 @@ func (t *Table) choose(d *domain, n *node, now time.Time) (*offer, reason) {
 		return left[0], onlyOne
 	}
 	candidates := d.lay(left, n)
-	if n.seen {
-		if i := slices.Index(left, n.at); i >= 0 && within(loadbalance.Stand(candidates, i), t.settings.StickyTolerance) {
-			return n.at, goesBack
-		}
+	if i := slices.Index(left, n.home); i >= 0 && within(loadbalance.Stand(candidates, i), t.settings.StickyTolerance) {
+		return n.home, goesBack
 	}
 	return left[loadbalance.Index(candidates)], lowestDiff
 }

@@ -24,9 +24,12 @@ const (
 	// staysConnected is how long a node counts as connected after its worker last said so:
 	// workers repeat it every hour.
 	staysConnected = 70 * time.Minute
-	// balanced is how far from its target a worker may be for the balance to be right, as
+	// Balanced is how far from its target a worker may be for the balance to be right, as
 	// a part of the target. It may be one peer in any case.
-	balanced = 0.02
+	Balanced = 0.02
+	// Even is the same for moves that nobody watches, once the balance is wrong: they would
+	// stop at the edge otherwise, and begin anew with the next few nodes that come or go.
+	Even = 0.005
 )
 
 // Evict takes a node away from a worker, for which there is another in its domain. ok is
@@ -46,7 +49,7 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 			continue
 		}
 		if stayers := o.movable(now); len(stayers) > 0 {
-			n := stayers[0]
+			n := slices.MinFunc(stayers, goesBefore)
 			t.release(n, now)
 			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
 		}
@@ -61,7 +64,7 @@ func (t *Table) release(n *node, now time.Time) {
 	}
 	n.lost(now.Add(t.settings.Settle))
 	n.leave()
-	n.at, n.seen, n.expected = nil, false, false
+	n.at, n.home, n.seen, n.expected = nil, nil, false, false
 	n.moved = now
 }
 
@@ -73,29 +76,32 @@ func (n *node) left() {
 	}
 }
 
-// movable returns the nodes that are connected, in the order in which they should go: those
-// that were never moved first, and of those the ones that are there for the shortest time.
+// movable returns the nodes that are connected, in no order.
 func (o *offer) movable(now time.Time) []*node {
-	var nodes []*node
+	nodes := make([]*node, 0, len(o.connected))
 	for n := range o.connected {
 		if now.Sub(n.connectedAt) < staysConnected {
 			nodes = append(nodes, n)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b *node) int {
-		return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
-	})
 	return nodes
 }
 
-// Imbalance returns the moves after which every worker is as close to its target as the
-// balance demands, and no more: none when it is. Nodes go from the worker that is furthest
-// above its target to the one that is furthest below.
-func (t *Table) Imbalance(now time.Time) []Move {
+// goesBefore compares nodes by the order in which they should go: those that were never
+// moved first, and of those the ones that are there for the shortest time.
+func goesBefore(a, b *node) int {
+	return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
+}
+
+// Imbalance returns the moves after which every worker is so close to its target, a part
+// of it or one peer, and no more: none when it is. Nodes go from the worker that is
+// furthest above its target to the one that is furthest below.
+func (t *Table) Imbalance(within float64, now time.Time) []Move {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
-	b := t.balance(now)
+	b := t.balance(within, now)
+	b.inOrder = true
 	var moves []Move
 	for {
 		s, ok := b.next()
@@ -108,11 +114,11 @@ func (t *Table) Imbalance(now time.Time) []Move {
 
 // Rebalance makes the first move of the imbalance. left is how many there are after it. ok
 // is false when there is none.
-func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
+func (t *Table) Rebalance(within float64, now time.Time) (m Move, left int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
-	b := t.balance(now)
+	b := t.balance(within, now)
 	first, ok := b.next()
 	if !ok {
 		return Move{}, 0, false
@@ -132,12 +138,17 @@ func (t *Table) Rebalance(now time.Time) (m Move, left int, ok bool) {
 
 // balance is what the workers would carry after the moves so far.
 type balance struct {
+	within  float64
 	now     time.Time
 	window  time.Duration
 	domains []domainBalance
 	peers   map[*worker]uint32
 	// movable are the nodes of the offers that had to give some, those that went taken out.
 	movable map[*offer][]*node
+	// taken is how many went, inOrder whether it matters which went after the first: to sort
+	// them takes most of the time.
+	taken   int
+	inOrder bool
 }
 
 // domainBalance is the offers of a domain between which nodes can be moved.
@@ -152,8 +163,8 @@ type step struct {
 	from, to *offer
 }
 
-func (t *Table) balance(now time.Time) *balance {
-	b := &balance{now: now, window: t.settings.RetryWindow, peers: make(map[*worker]uint32), movable: make(map[*offer][]*node)}
+func (t *Table) balance(within float64, now time.Time) *balance {
+	b := &balance{within: within, now: now, window: t.settings.RetryWindow, peers: make(map[*worker]uint32), movable: make(map[*offer][]*node)}
 	for _, d := range t.domains {
 		var db domainBalance
 		for _, o := range d.offering {
@@ -193,13 +204,8 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 	}
 	standings := loadbalance.Explain(d.room)
 	order := make([]int, len(standings))
-	out := false
-	for i, s := range standings {
+	for i := range order {
 		order[i] = i
-		out = out || max(s.Diff, -s.Diff) > max(1, balanced*s.Target)
-	}
-	if !out {
-		return step{}, false
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(standings[j].Diff, standings[i].Diff) })
 	for _, from := range order {
@@ -207,7 +213,7 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 			// A move is worth it when it brings both closer to where they should be and one
 			// of them is further off than it may be.
 			s, r := standings[from], standings[to]
-			outside := s.Diff > max(1, balanced*s.Target) || -r.Diff > max(1, balanced*r.Target)
+			outside := s.Diff > max(1, b.within*s.Target) || -r.Diff > max(1, b.within*r.Target)
 			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside {
 				continue
 			}
@@ -224,14 +230,30 @@ func (b *balance) take(from, to *offer) *node {
 	nodes, known := b.movable[from]
 	if !known {
 		nodes = from.movable(b.now)
+		if b.inOrder {
+			slices.SortFunc(nodes, goesBefore)
+		}
 	}
-	i := slices.IndexFunc(nodes, func(n *node) bool { return b.canMove(n, from, to) })
-	if i < 0 {
-		b.movable[from] = nodes
+	best := -1
+	for i, n := range nodes {
+		if !b.canMove(n, from, to) {
+			continue
+		}
+		if best < 0 || goesBefore(n, nodes[best]) < 0 {
+			best = i
+		}
+		if b.inOrder || b.taken > 0 {
+			break
+		}
+	}
+	b.movable[from] = nodes
+	if best < 0 {
 		return nil
 	}
-	n := nodes[i]
-	b.movable[from] = slices.Delete(nodes, i, i+1)
+	n := nodes[best]
+	copy(nodes[1:], nodes[:best])
+	b.movable[from] = nodes[1:]
+	b.taken++
 	return n
 }
 

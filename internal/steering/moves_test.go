@@ -126,7 +126,7 @@ func TestTheImbalanceIsJustWhatIsNeeded(t *testing.T) {
 				s.connected(fmt.Sprintf("gw%d", i+1), i, 10_000*i, count)
 			}
 			got := map[string]int{}
-			for _, m := range s.Imbalance(s.now) {
+			for _, m := range s.Imbalance(steering.Balanced, s.now) {
 				got[m.From+">"+m.To]++
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -141,10 +141,10 @@ func TestRebalancingMovesAsManyAsPlanned(t *testing.T) {
 	s.connected("gw1", 1, 0, 40)
 	s.connected("gw2", 2, 100, 40)
 	s.connected("gw3", 3, 200, 0)
-	plan := len(s.Imbalance(s.now))
+	plan := len(s.Imbalance(steering.Balanced, s.now))
 	moved, count := map[string]string{}, map[string]int{"gw1": 40, "gw2": 40}
 	for {
-		m, left, ok := s.Rebalance(s.now)
+		m, left, ok := s.Rebalance(steering.Balanced, s.now)
 		if !ok {
 			break
 		}
@@ -175,11 +175,25 @@ func TestRebalancingMovesAsManyAsPlanned(t *testing.T) {
 	}
 }
 
+func TestEvenIsCloserThanBalanced(t *testing.T) {
+	s := newSite(t, nil)
+	s.connected("gw1", 1, 0, 1030)
+	s.connected("gw2", 2, 10_000, 970)
+	if moves := s.Imbalance(steering.Even, s.now); len(moves) != 25 {
+		t.Errorf("%d moves, want those that bring both within five of 1,000", len(moves))
+	}
+	s.report("gw1", "a", 1020)
+	s.report("gw2", "a", 980)
+	if moves := s.Imbalance(steering.Balanced, s.now); len(moves) != 0 {
+		t.Errorf("%d moves although both are within 20 of 1,000", len(moves))
+	}
+}
+
 func TestOneThatDoesNotAskIsNotExpectedForEver(t *testing.T) {
 	s := newSite(t, nil)
 	s.connected("gw1", 1, 0, 6)
 	s.connected("gw2", 2, 100, 2)
-	if _, _, ok := s.Rebalance(s.now); !ok {
+	if _, _, ok := s.Rebalance(steering.Balanced, s.now); !ok {
 		t.Fatal("nothing is moved")
 	}
 	if got := s.candidate("gw2", 9).InFlight; got != 1 {
@@ -206,7 +220,7 @@ func TestNobodyIsMovedToWhereItCannotBe(t *testing.T) {
 	s.sends("a", 1, "gw2") // had no luck with gw1
 	s.later(time.Second)
 	s.seen("gw2", 1)
-	if moves := s.Imbalance(s.now); len(moves) != 0 {
+	if moves := s.Imbalance(steering.Balanced, s.now); len(moves) != 0 {
 		t.Errorf("%+v", moves)
 	}
 
@@ -224,7 +238,7 @@ func TestNobodyIsMovedToWhereItCannotBe(t *testing.T) {
 		}
 		other.seen("gw3", node)
 	}
-	if moves := other.Imbalance(other.now); len(moves) != 0 {
+	if moves := other.Imbalance(steering.Balanced, other.now); len(moves) != 0 {
 		t.Errorf("out of their location: %+v", moves)
 	}
 }
@@ -248,7 +262,7 @@ func TestSuspectDrainedAndAbsentWorkersAreLeftAlone(t *testing.T) {
 			s.connected("gw2", 2, 100, 0)
 			s.seen("gw2", 999)
 			prepare(s)
-			if moves := s.Imbalance(s.now); len(moves) != 0 {
+			if moves := s.Imbalance(steering.Balanced, s.now); len(moves) != 0 {
 				t.Errorf("%+v", moves)
 			}
 		})
@@ -269,7 +283,7 @@ func TestTheImbalanceIsEnoughAndNoMore(t *testing.T) {
 			total += count[name]
 			s.connected(name, i, 1000*i, count[name])
 		}
-		moves := s.Imbalance(s.now)
+		moves := s.Imbalance(steering.Balanced, s.now)
 		off := func() string {
 			sum := uint32(0)
 			for _, w := range weights {

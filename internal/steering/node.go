@@ -17,6 +17,9 @@ type node struct {
 	sent time.Time
 	// seen tells whether at's worker reported a handshake since.
 	seen bool
+	// home is where a handshake of it was last reported and to where it goes back; nil:
+	// nowhere.
+	home *offer
 	// inFlight tells whether it is in at.inFlight.
 	inFlight bool
 	// expected tells that it was moved, and has not asked yet.
@@ -220,7 +223,7 @@ func (t *Table) connect(n *node, o *offer, now time.Time) {
 		n.leave()
 		n.at, n.sent, n.expected = o, now, false
 	}
-	n.seen = true
+	n.seen, n.home = true, o
 	for i, a := range n.avoids {
 		if a.worker == o.worker {
 			n.avoids = append(n.avoids[:i], n.avoids[i+1:]...)
@@ -255,6 +258,9 @@ func (t *Table) Remember(m Memory, now time.Time) {
 		return
 	}
 	n := &node{key: m.Key, at: o, sent: m.Sent, seen: !m.Handshake.Before(m.Sent)}
+	if n.seen {
+		n.home = o
+	}
 	t.nodes[m.Key] = n
 	// What was last reported may be older than this.
 	if now.Sub(m.Sent) < t.settings.Settle {

@@ -303,7 +303,7 @@ func TestNobodyCountsTwice(t *testing.T) {
 			case 4:
 				s.SetStatus(w, rapid.Bool().Draw(t, "online"))
 			case 5:
-				s.Rebalance(s.now)
+				s.Rebalance(steering.Balanced, s.now)
 			}
 			total, recent := 0, 0
 			for _, state := range s.States() {
@@ -361,4 +361,39 @@ func suspects(states []steering.State) (names []string) {
 		}
 	}
 	return names
+}
+
+func TestWhoeverWasSeenIsInTheNextCount(t *testing.T) {
+	s := newSite(t, nil)
+	s.bring("gw1", 1, map[string]int{"a": 0})
+	s.bring("gw2", 2, map[string]int{"a": 100})
+	for node := range 3 {
+		s.sends("a", node, "gw1")
+	}
+	s.later(5 * time.Second)
+	s.seen("gw1", 0, 1)
+	if got := s.candidate("gw1", 9).InFlight; got != 3 {
+		t.Errorf("%d in flight before the count, want 3", got)
+	}
+	s.report("gw1", "a", 2)
+	if got := s.candidate("gw1", 9).InFlight; got != 1 {
+		t.Errorf("%d in flight after the count, want the one that was not seen", got)
+	}
+}
+
+func TestWhoHadNoLuckElsewhereGoesBackToWhereItHadItsTunnel(t *testing.T) {
+	s := newSite(t, nil)
+	s.bring("gw1", 1, map[string]int{"a": 0})
+	s.bring("gw2", 2, map[string]int{"a": 100})
+	s.bring("gw3", 3, map[string]int{"a": 300})
+	s.sends("a", 1, "gw1")
+	s.seen("gw1", 1)
+	s.report("gw1", "a", 105)
+	s.report("gw3", "a", 100)
+	s.later(time.Hour)
+	s.SetStatus("gw1", false)
+	s.sends("a", 1, "gw2")
+	s.SetStatus("gw1", true)
+	s.later(time.Minute)
+	s.sends("a", 1, "gw1") // by weight it would be gw3
 }

@@ -27,7 +27,7 @@ type Table interface {
 	// domain is not configured.
 	Explain(ask steering.Ask, now time.Time) (e steering.Explanation, ok bool)
 	// Imbalance returns the moves that the balance demands.
-	Imbalance(now time.Time) []steering.Move
+	Imbalance(within float64, now time.Time) []steering.Move
 	// States returns what is known of the workers.
 	States() []steering.State
 }

@@ -180,7 +180,7 @@ func (a *api) rebalancing(*http.Request) (any, error) {
 		r.Last = &job
 	}
 	counted := make(map[Move]int)
-	for _, m := range a.table.Imbalance(time.Now()) {
+	for _, m := range a.table.Imbalance(steering.Balanced, time.Now()) {
 		way := Move{Domain: m.Domain, From: m.From, To: m.To}
 		i, known := counted[way]
 		if !known {

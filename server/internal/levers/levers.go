@@ -22,10 +22,10 @@ type Table interface {
 	Drain(worker string, drained bool) (changed bool)
 	// Evict takes a node away from the worker. ok is false when there is none that can go.
 	Evict(worker string, now time.Time) (m steering.Move, ok bool)
-	// Imbalance returns the moves that the balance demands.
-	Imbalance(now time.Time) []steering.Move
+	// Imbalance returns the moves after which all workers are so close to their targets.
+	Imbalance(within float64, now time.Time) []steering.Move
 	// Rebalance makes the first of them, and tells how many are left.
-	Rebalance(now time.Time) (m steering.Move, left int, ok bool)
+	Rebalance(within float64, now time.Time) (m steering.Move, left int, ok bool)
 	// States returns what is known of the workers.
 	States() []steering.State
 }

@@ -12,6 +12,8 @@ import (
 type job struct {
 	pace
 	auto bool
+	// within is how close to their targets workers are to be.
+	within float64
 	// online are the workers that were when it began.
 	online []string
 	began  time.Time
@@ -88,7 +90,11 @@ func (j *job) describe() Job {
 }
 
 func (l *Levers) begin(perMinute int, auto bool, now time.Time) {
-	l.job = &job{pace: pace{perMinute: perMinute}, auto: auto, began: now, left: len(l.table.Imbalance(now))}
+	within := steering.Balanced
+	if auto {
+		within = steering.Even
+	}
+	l.job = &job{pace: pace{perMinute: perMinute}, auto: auto, within: within, began: now, left: len(l.table.Imbalance(within, now))}
 	for _, s := range l.table.States() {
 		if s.Online {
 			l.job.online = append(l.job.online, s.Worker)
@@ -112,7 +118,7 @@ func (l *Levers) move(j *job, now time.Time) time.Time {
 	if !j.due(now) {
 		return j.next
 	}
-	m, left, ok := l.table.Rebalance(now)
+	m, left, ok := l.table.Rebalance(j.within, now)
 	j.left = left
 	if !ok {
 		l.end(j, now, "every worker has its share, as far as nodes can be moved", false)
@@ -157,7 +163,7 @@ func (l *Levers) lookAtBalance(now time.Time) {
 		return
 	}
 	l.lookedAt = now
-	switch moves := l.table.Imbalance(now); {
+	switch moves := l.table.Imbalance(steering.Balanced, now); {
 	case len(moves) == 0:
 		l.unbalanced = time.Time{}
 	case l.unbalanced.IsZero():
