@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"wgsteer/internal/config"
 	"wgsteer/internal/peer"
 )
 
@@ -285,6 +287,28 @@ func TestAFailedDumpChangesNothingAndIsRetried(t *testing.T) {
 		k.change(func(k *fakeKernel) { k.dumpErr = nil })
 		pass(2 * maxRetry)
 		check(t, k.complete(testKey(1)))
+	})
+}
+
+// The goroutine that sweeps may be busy for seconds: what came in meanwhile is news.
+func TestTheSweepLeavesAPeerWhoseNodeHasJustAsked(t *testing.T) {
+	now, stale, asked := time.Now(), testKey(1), testKey(2)
+	k := newFakeKernel()
+	for _, key := range []peer.Key{stale, asked} {
+		k.addPeer(key, now.Add(-testAgent.StaleAfter), peer.WGKex.LinkAddress(key))
+	}
+	d := newDomain(config.Domain{Name: testDomain, WireGuard: "wg-welt", VXLAN: "vx-welt"}, testAgent, k,
+		func() {}, func() {}, slog.New(slog.DiscardHandler))
+	d.reconcile(now)
+	d.add(asked, FromExchange)
+	d.sweep(now)
+	k.change(func(k *fakeKernel) {
+		if _, there := k.peers[stale]; there {
+			t.Error("the stale peer is still there")
+		}
+		if _, there := k.peers[asked]; !there {
+			t.Error("the peer whose node has asked is gone")
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"wgsteer/internal/config"
+	"wgsteer/internal/peer"
 )
 
 // sweep removes the peers of ours that are stale.
@@ -17,7 +18,7 @@ func (d *domain) sweep(now time.Time) {
 	for _, p := range device.Peers {
 		address, ours := p.ours()
 		w, known := d.desired[p.Key]
-		if !ours || !known || !stale(p, w, d.agent, now) {
+		if !ours || !known || !stale(p, w, d.agent, now) || d.isPending(p.Key) {
 			continue
 		}
 		delete(d.desired, p.Key)
@@ -30,6 +31,15 @@ func (d *domain) sweep(now time.Time) {
 		d.due.reconcileBy(now.Add(minRetry))
 	}
 	d.log.Info("removed stale peers", "peers", len(todo.oldPeers), "left", len(d.desired))
+}
+
+// isPending tells whether there is news of the key that is yet to be taken: its node has
+// just asked, say.
+func (d *domain) isPending(key peer.Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, pending := d.pending[key]
+	return pending
 }
 
 // stale tells whether the peer has been unused for so long that its node is gone. One
