@@ -200,7 +200,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"a newer wgkex":              {needed + "parker: {enabled: true}\n", "3:1", "does not do Parker"},
 		"a worker of a newer wgkex":  {needed + "workers: {gw1: {pop: muc}}\n", "3:17", "here it is location"},
 		"tolerance of a newer wgkex": {needed + "sticky_worker_tolerance: 0.1\n", "3:1", "here it is server.sticky_tolerance"},
-		"percents without a sign":    {needed + "server: {sticky_tolerance: 10}\n", "3:28", "like 10%"},
+		"a part for percents":        {needed + "server: {sticky_tolerance: 0.1}\n", "3:28", "like 10%"},
 		"text for percents":          {needed + "server: {sticky_tolerance: some%}\n", "3:28", "like 10%"},
 		"too many percents":          {needed + "server: {sticky_tolerance: 101%}\n", "3:28", "want 0 to 100"},
 		"settled at once":            {needed + "server: {settle: 0s}\n", "3:18", "want 1s to 10m0s"},
@@ -335,4 +335,15 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("Parse(%q) = %v, %v", content, cfg, err)
 		}
 	})
+}
+
+func TestPercentsNeedNoSign(t *testing.T) {
+	for text, want := range map[string]float64{"": 0.1, "5%": 0.05, "25": 0.25, "0": 0} {
+		cfg, err := config.Parse([]byte(needed+"server: {sticky_tolerance: "+text+"}\n"), config.ForServer)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+		} else if got := cfg.Server.StickyTolerance; got != want {
+			t.Errorf("%q: %g, want %g", text, got, want)
+		}
+	}
 }

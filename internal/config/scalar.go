@@ -98,7 +98,7 @@ func (n number) within(key string, low, high, byDefault int64) (int64, error) {
 	return n.value, nil
 }
 
-// percents are a whole number of them.
+// percents are a whole number of them, with or without the sign.
 type percents struct{ number }
 
 func (p *percents) UnmarshalYAML(node ast.Node) error {
@@ -110,10 +110,10 @@ func (p *percents) UnmarshalYAML(node ast.Node) error {
 		if p.value, err = strconv.ParseInt(digits, 10, 64); err != nil || !ok {
 			return problemf(p.at, "want whole percents, like 10%%")
 		}
-	case *ast.NullNode:
-		return nil
-	default:
+	case *ast.FloatNode:
 		return problemf(p.at, "want whole percents, like 10%%")
+	default:
+		return p.number.UnmarshalYAML(node)
 	}
 	p.set = true
 	return nil
