@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,6 +60,22 @@ func (m *mesh) row(args []string, cells ...string) func() error {
 	}
 }
 
+// healthy returns an attempt that succeeds when the server may send nodes of the domain to
+// all these gateways.
+func (m *mesh) healthy(d domain, gateways ...string) func() error {
+	return func() error {
+		got := m.operate("explain", d.name)
+		for _, name := range gateways {
+			if !slices.ContainsFunc(linesOf(got.stdout), func(line string) bool {
+				return strings.HasPrefix(line, name+" ") && slices.Contains(strings.Fields(line), "ok")
+			}) {
+				return fmt.Errorf("no nodes are sent to %s: %+v", name, got)
+			}
+		}
+		return nil
+	}
+}
+
 func TestTheServerTakesUpAChangedConfigAndKeepsAWrongOneOut(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -68,7 +85,8 @@ func TestTheServerTakesUpAChangedConfigAndKeepsAWrongOneOut(t *testing.T) {
 	gw1, gw2 := m.gateway("gw1", welt, city), m.gateway("gw2", welt, city)
 	gw1.startAgent()
 	gw2.startAgent()
-	m.eventually(m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1}))
+	m.eventually(m.healthy(welt, "gw1", "gw2"))
+	check(t, m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1})())
 	// The agents have reported for the other domain, too: their data and their peers.
 	m.eventually(func() error {
 		if n := strings.Count(server.Log(), "domain is not configured"); n != 4 {
@@ -150,7 +168,8 @@ func TestADrainHoldsUntilItIsUndoneAlsoOverARestart(t *testing.T) {
 	server := m.startServer()
 	m.gateway("gw1", welt, city).startAgent()
 	m.gateway("gw2", welt, city).startAgent()
-	m.eventually(m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1}))
+	m.eventually(all(m.healthy(welt, "gw1", "gw2"), m.healthy(city, "gw1", "gw2")))
+	check(t, m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1})())
 	check(t, m.row([]string{"workers"}, "gw1", "-", "20", "0", "2", "ok", "-", "ffmuc_city,", "ffmuc_welt")())
 
 	if got := m.operate("drain", "gw3"); got.exit != 1 || !strings.Contains(got.stderr, `no such worker: "gw3"; known are: gw1, gw2, py1`) {

@@ -51,9 +51,10 @@ func TestARestartedServerAnswersFromWhatItKnewAndForgetsWhoDoesNotComeBack(t *te
 	gw1, gw2 := m.gateway("gw1", welt, city), m.gateway("gw2", welt)
 	server := m.startServer()
 	lost, agent := gw1.startAgent(), gw2.startAgent()
+	m.eventually(m.healthy(welt, "gw1", "gw2"))
 	m.eventually(m.lacks())
-	// Both gateways are there, and what they reported is written before these keys.
-	m.eventually(m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1}))
+	// What the gateways reported is written before these keys.
+	check(t, m.choices(welt, newKeys(3), map[string]int{"gw1": 2, "gw2": 1})())
 
 	check(t, server.Kill())
 	m.freeze(lost)
