@@ -213,7 +213,7 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 			// A move is worth it when it brings both closer to where they should be and one
 			// of them is further off than it may be.
 			s, r := standings[from], standings[to]
-			outside := s.Diff > max(1, b.within*s.Target) || -r.Diff > max(1, b.within*r.Target)
+			outside := b.isBeyond(s.Diff, s.Target) || b.isBeyond(-r.Diff, r.Target)
 			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside {
 				continue
 			}
@@ -223,6 +223,15 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 		}
 	}
 	return step{}, false
+}
+
+// rounding is far above the error of a diff and far below one peer.
+const rounding = 1e-6
+
+// isBeyond tells whether a worker that is so far from its target is further from it than it
+// may be.
+func (b *balance) isBeyond(diff, target float64) bool {
+	return diff > max(1, b.within*target)+rounding
 }
 
 // take takes a node that can be moved from one offer to the other.

@@ -118,6 +118,7 @@ func TestTheImbalanceIsJustWhatIsNeeded(t *testing.T) {
 		"more than two percent":   {nil, []int{1030, 970}, map[string]int{"gw1>gw2": 10}},
 		"an empty one":            {nil, []int{100, 100, 0}, map[string]int{"gw1>gw3": 33, "gw2>gw3": 33}},
 		"weights":                 {map[string]uint32{"gw1": 3}, []int{20, 20}, map[string]int{"gw2>gw1": 9}},
+		"at the bound, rounded":   {map[string]uint32{"gw2": 10, "gw3": 10}, []int{0, 38, 102}, map[string]int{"gw3>gw1": 6, "gw3>gw2": 28}},
 		"weight 0 gets rid of it": {map[string]uint32{"gw2": 0}, []int{10, 10}, map[string]int{"gw2>gw1": 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
