@@ -30,6 +30,11 @@ func (c explainCommand) Run(ctx context.Context, client *admin.Client, out io.Wr
 	if err := table.print(); err != nil {
 		return err
 	}
+	if e.Note != "" {
+		if _, err := fmt.Fprintln(out, e.Note); err != nil {
+			return err
+		}
+	}
 	if e.Chosen == "" {
 		_, err = fmt.Fprintf(out, "no worker offers %s: its nodes are told to ask again later\n", c.Domain)
 		return err

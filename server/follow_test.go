@@ -93,19 +93,22 @@ func TestHowFarADrainIs(t *testing.T) {
 		change func(*admin.Worker)
 		want   stand
 	}{
+		"leaving":         {func(w *admin.Worker) { w.Reported, w.InFlight, w.Connected = 0, 0, 4 }, stand{line: "gw1: 0 connected, 0 on their way, 3 taken away"}},
+		"gone":            {func(w *admin.Worker) { w.Reported, w.InFlight, w.Online = 0, 0, false }, stand{line: "gw1: 0 connected, 0 on their way, 3 taken away; it is offline"}},
+		"just back":       {func(w *admin.Worker) { w.Tells = false }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; it has yet to tell which nodes are connected"}},
 		"under way":       {func(*admin.Worker) {}, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away"}},
 		"offline":         {func(w *admin.Worker) { w.Online, w.Tells = false, false }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; it is offline"}},
-		"empty":           {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 3"}},
+		"empty":           {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 3; when it is to have nodes again: wgsteer-server undrain gw1"}},
 		"only on a way":   {func(w *admin.Worker) { w.Reported, w.InFlight = 0, 1 }, stand{line: "gw1: 0 connected, 1 on their way, 3 taken away"}},
-		"a Python one":    {func(w *admin.Worker) { w.Tells = false }, stand{failed: true, result: "gw1 does not tell which nodes are connected, as Python workers do not: none of its 7 can be taken away from it; it stays drained"}},
-		"nowhere to go":   {func(w *admin.Worker) { w.Stuck = true }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; none can go now: no other worker has their domain, or they are gone and that is yet to be reported"}},
+		"a Python one":    {func(w *admin.Worker) { w.Tells, w.Stuck = false, true }, stand{failed: true, result: "gw1 does not tell which nodes are connected, as Python workers do not: none of its 7 can be taken away from it; it stays drained"}},
+		"nowhere to go":   {func(w *admin.Worker) { w.Stuck = true }, stand{line: "gw1: 7 connected, 0 on their way, 3 taken away; none can go now: no other worker for their domain is healthy and not drained, or they are gone and that is yet to be reported"}},
 		"a new one":       {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells = 0, 2, false }, stand{line: "gw1: 0 connected, 2 on their way, 3 taken away"}},
-		"an empty Python": {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells, w.Evicted = 0, 0, false, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 0"}},
+		"an empty Python": {func(w *admin.Worker) { w.Reported, w.InFlight, w.Tells, w.Evicted = 0, 0, false, 0 }, stand{result: "gw1 is empty; nodes taken away from it: 0; when it is to have nodes again: wgsteer-server undrain gw1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := worker
 			tt.change(&w)
-			if diff := cmp.Diff(tt.want, standOf(w), cmp.AllowUnexported(stand{})); diff != "" {
+			if diff := cmp.Diff(tt.want, standOf(w, name == "a Python one"), cmp.AllowUnexported(stand{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -29,6 +29,7 @@ type cli struct {
 	Workers   workersCommand   `cmd:"" help:"Ask the running server what it knows of its workers."`
 	Drain     drainCommand     `cmd:"" help:"Send no new nodes to a worker, and take its nodes away if told to, until it is undrained, over restarts, too."`
 	Undrain   undrainCommand   `cmd:"" help:"Send nodes to a drained worker again."`
+	Trust     trustCommand     `cmd:"" help:"Send nodes to a suspect worker again, which was repaired."`
 	Rebalance rebalanceCommand `cmd:"" help:"Move nodes from workers above their share to workers below, and wait until that is done."`
 }
 

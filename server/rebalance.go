@@ -62,7 +62,11 @@ func standOfJob(j *admin.Job) stand {
 	case j == nil:
 		return stand{result: "the server was restarted, which ended the rebalancing", failed: true}
 	case j.Running:
-		return stand{line: fmt.Sprintf("%d moved, %d left", j.Moved, j.Left)}
+		line := fmt.Sprintf("%d moved, %d left", j.Moved, j.Left)
+		if j.Waits {
+			line += "; waiting to see those that were moved where they went"
+		}
+		return stand{line: line}
 	case j.Failed:
 		return stand{result: fmt.Sprintf("%s; nodes moved: %d, left: %d", j.Result, j.Moved, j.Left), failed: true}
 	}

@@ -136,7 +136,7 @@ func TestAReloadIsInTheTable(t *testing.T) {
 	store.Handshakes("ff_c", []peer.Key{{1}}, time.Now())
 	r.apply(parse(t, strings.NewReplacer("ff_a, ff_b", "ff_a, ff_b, ff_c", "gw2: {weight: 1}", "gw2: {weight: 1, location: MUC}").Replace(before)))
 	for _, w := range []string{"gw1", "gw2"} {
-		r.table.SetStatus(w, true)
+		r.table.SetStatus(w, true, time.Now())
 		r.table.SetData(w, "ff_c", report.Data{ExternalAddress: w, Port: 1, PublicKey: peer.Key{9, w[2]}})
 		r.table.SetPeers(w, "ff_c", 0, time.Now())
 	}

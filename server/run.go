@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -102,13 +100,22 @@ func rememberNodes(table *steering.Table, store *keys.Store, now time.Time) {
 func settings(cfg *config.Config) steering.Settings {
 	return steering.Settings{
 		Domains:         domainNames(cfg),
-		Worker:          func(name string) steering.Worker { return steering.Worker(cfg.Worker(name)) },
+		Workers:         steeredWorkers(cfg),
 		SilentAfter:     cfg.Server.SilentAfter,
 		Settle:          cfg.Server.Settle,
 		RetryWindow:     cfg.Server.RetryWindow,
 		StickyTolerance: cfg.Server.StickyTolerance,
 		Memory:          cfg.Server.KeyTTL,
 	}
+}
+
+// steeredWorkers are the workers that the config lists.
+func steeredWorkers(cfg *config.Config) map[string]steering.Worker {
+	workers := make(map[string]steering.Worker, len(cfg.Workers))
+	for name, w := range cfg.Workers {
+		workers[name] = steering.Worker(w)
+	}
+	return workers
 }
 
 // exchangeSettings are what the config says of exchanges and can be changed.
@@ -118,7 +125,7 @@ func exchangeSettings(cfg *config.Config) exchange.Settings {
 
 // leverSettings are what the config says of the levers.
 func leverSettings(cfg *config.Config) levers.Settings {
-	return levers.Settings{Workers: slices.Collect(maps.Keys(cfg.Workers)), AutoRebalance: cfg.Server.AutoRebalance}
+	return levers.Settings{AutoRebalance: cfg.Server.AutoRebalance}
 }
 
 func domainNames(cfg *config.Config) []string {

@@ -19,7 +19,7 @@ func (workersCommand) Run(ctx context.Context, client *admin.Client, out io.Writ
 		return err
 	}
 	if len(workers) == 0 {
-		_, err := fmt.Fprintln(out, "no worker was ever heard of")
+		_, err := fmt.Fprintln(out, "no worker is configured, and none was ever heard of")
 		return err
 	}
 	table := newTable(out, "WORKER", "LOCATION", "WEIGHT", "REPORTED", "IN FLIGHT", "HEALTH", "EVICTED", "DOMAINS")

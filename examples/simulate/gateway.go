@@ -94,7 +94,7 @@ func (g *gateway) boot() {
 	}
 	g.tell(func() {
 		w.server.peers(g.name, g.count(), w.time())
-		w.server.status(g.name, true)
+		w.server.status(g.name, true, w.time())
 	})
 	boot := g.boots
 	w.after(replayTime, func() {
@@ -143,7 +143,7 @@ func (g *gateway) halt() {
 	for i := range g.peers {
 		g.peers[i] = tunnel{}
 	}
-	w.after(w.between(0, willWithin), func() { w.server.status(g.name, false) })
+	w.after(w.between(0, willWithin), func() { w.server.status(g.name, false, w.time()) })
 }
 
 // dropTunnels ends all tunnels by the gateway's fault.

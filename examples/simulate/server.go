@@ -19,7 +19,7 @@ const silentAfter = 3 * time.Minute
 
 // server decides where nodes go, by what it is told.
 type server interface {
-	status(worker string, online bool)
+	status(worker string, online bool, now time.Time)
 	peers(worker string, count int, now time.Time)
 	seen(worker string, handshakes []report.Handshake, now time.Time)
 	ask(key peer.Key, now time.Time) (worker string, ok bool)
@@ -55,7 +55,7 @@ const (
 
 func newOurs(weights map[string]uint32, auto bool, log *slog.Logger) *ours {
 	s := &ours{auto: auto, log: log, settings: steering.Settings{
-		Domains: []string{domain}, Worker: workers(weights),
+		Domains: []string{domain}, Workers: workers(weights),
 		SilentAfter: silentAfter, Settle: 15 * time.Second, RetryWindow: 10 * time.Minute,
 		StickyTolerance: 0.1, Memory: 24 * time.Hour,
 	}}
@@ -63,17 +63,21 @@ func newOurs(weights map[string]uint32, auto bool, log *slog.Logger) *ours {
 	return s
 }
 
-func workers(weights map[string]uint32) func(string) steering.Worker {
-	return func(name string) steering.Worker { return steering.Worker{Weight: weights[name]} }
+func workers(weights map[string]uint32) map[string]steering.Worker {
+	workers := make(map[string]steering.Worker, len(weights))
+	for name, weight := range weights {
+		workers[name] = steering.Worker{Weight: weight}
+	}
+	return workers
 }
 
-func (s *ours) status(worker string, online bool) {
+func (s *ours) status(worker string, online bool, now time.Time) {
 	if online {
 		s.table.SetData(worker, domain, report.Data{
 			ExternalAddress: worker, Port: 40000, LinkAddress: netip.MustParseAddr("fe80::1"),
 		})
 	}
-	s.table.SetStatus(worker, online)
+	s.table.SetStatus(worker, online, now)
 	if s.moving && !online {
 		s.stopMoving()
 	}
@@ -93,7 +97,7 @@ func (s *ours) ask(key peer.Key, now time.Time) (string, bool) {
 }
 
 func (s *ours) weigh(weights map[string]uint32) {
-	s.settings.Worker = workers(weights)
+	s.settings.Workers = workers(weights)
 	s.table.Configure(s.settings)
 }
 
@@ -109,10 +113,13 @@ func (s *ours) tick(now time.Time) []steering.Move {
 func (s *ours) rebalance(now time.Time) []steering.Move {
 	switch {
 	case s.moving && now.Sub(epoch)%moveInterval == 0:
-		if move, _, ok := s.table.Rebalance(steering.Even, now); ok {
+		move, left, ok := s.table.Rebalance(steering.Even, now)
+		if ok {
 			return []steering.Move{move}
 		}
-		s.stopMoving()
+		if left == 0 {
+			s.stopMoving()
+		}
 	case !s.moving && now.Sub(epoch)%imbalanceLook == 0:
 		switch {
 		case len(s.table.Imbalance(steering.Balanced, now)) == 0:
@@ -169,7 +176,7 @@ func (s *plain) settle(w *plainWorker) {
 	clear(w.sent)
 }
 
-func (s *plain) status(worker string, online bool) {
+func (s *plain) status(worker string, online bool, _ time.Time) {
 	w := s.worker(worker)
 	w.online = online
 	if !online {

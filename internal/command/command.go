@@ -46,7 +46,7 @@ func (p Program) ParseOptions() []kong.Option {
 		kong.Name(p.Name),
 		kong.Description(p.About),
 		kong.Vars{"version": p.Name + " " + build.Version()},
-		kong.UsageOnError(),
+		kong.ShortUsageOnError(),
 	}
 }
 

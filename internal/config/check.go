@@ -291,6 +291,9 @@ func (c *Config) setNotes(f file, side Side) {
 	if side == ForServer && c.MQTT.TLS {
 		c.Notes = append(c.Notes, "mqtt.tls is for agents: the embedded MQTT server speaks plain TCP, put a TLS proxy before it")
 	}
+	if side == ForServer && c.Server.SilentAfter <= c.Agent.ReportInterval {
+		c.Notes = append(c.Notes, fmt.Sprintf("server.silent_after is not above agent.report_interval (%v): gateways get no nodes most of the time", c.Agent.ReportInterval))
+	}
 	if side == ForAgent && c.Agent.StaleAfter < connectedWithin {
 		c.Notes = append(c.Notes, fmt.Sprintf("agent.stale_after is below %v: peers that are connected will be swept", connectedWithin))
 	}

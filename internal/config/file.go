@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -90,17 +91,17 @@ func located(err error) error {
 	}
 	message := theirs.GetMessage()
 	if name, unknown := strings.CutPrefix(message, "unknown field "); unknown {
-		message = "unknown key " + name + notHere[strings.Trim(name, `"`)]
+		message = "unknown key " + name + ": " + cmp.Or(notHere[strings.Trim(name, `"`)], "take it out; --example-config prints all that there are")
 	}
 	return problemf(at, "%s", message)
 }
 
 // notHere says more on keys that newer versions of wgkex have.
 var notHere = map[string]string{
-	"parker":                  ": wgsteer does not do Parker, stay with wgkex for it",
-	"netbox":                  ": wgsteer does not do Parker, stay with wgkex for it",
-	"broker_signing_key":      ": wgsteer does not sign its answers",
-	"sticky_worker_tolerance": ": here it is server.sticky_tolerance, like 10%",
-	"id":                      ": wgsteer does not do Parker, take it out if you don't either",
-	"pop":                     ": here it is location",
+	"parker":                  "wgsteer does not do Parker, stay with wgkex for it",
+	"netbox":                  "wgsteer does not do Parker, stay with wgkex for it",
+	"broker_signing_key":      "wgsteer does not sign its answers",
+	"sticky_worker_tolerance": "here it is server.sticky_tolerance, like 10%",
+	"id":                      "wgsteer does not do Parker, take it out if you don't either",
+	"pop":                     "here it is location",
 }

@@ -249,7 +249,7 @@ func TestNodesAreTakenAwayFromADrainedGatewayAsSoonAsTheyHaveSomewhereToGo(t *te
 	gw2.addSegment(city)
 	m.eventually(ear.says("wgsteer/ffmuc_city/gw1/evict", n.Key().String()))
 	m.eventually(gw1.gone(city, n.Key()))
-	if got := m.operate("drain", "gw1", "--evict", "60"); got.exit != 0 || !strings.HasSuffix(got.stdout, "gw1 is empty; nodes taken away from it: 1\n") {
+	if got := m.operate("drain", "gw1", "--evict", "60"); got.exit != 0 || !strings.HasSuffix(got.stdout, "gw1 is empty; nodes taken away from it: 1; when it is to have nodes again: wgsteer-server undrain gw1\n") {
 		t.Errorf("a drain of a gateway that is as good as empty: %+v", got)
 	}
 }

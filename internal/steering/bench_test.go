@@ -20,7 +20,7 @@ func BenchmarkAssign(b *testing.B) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for w := range 10 {
 		name := fmt.Sprintf("gw%d", w)
-		table.SetStatus(name, true)
+		table.SetStatus(name, true, now)
 		for _, d := range set.Domains {
 			table.SetData(name, d, data(w))
 			table.SetPeers(name, d, 10, now)

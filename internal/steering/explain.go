@@ -46,7 +46,7 @@ func (t *Table) Explain(ask Ask, now time.Time) (e Explanation, ok bool) {
 		return Explanation{}, false
 	}
 	n := &node{key: ask.Key}
-	if known := t.nodes[ask.Key]; known != nil && ask.Key != (peer.Key{}) {
+	if known := d.nodes[ask.Key]; known != nil && ask.Key != (peer.Key{}) {
 		copied := *known
 		n = &copied
 	}
@@ -58,8 +58,9 @@ func (t *Table) Explain(ask Ask, now time.Time) (e Explanation, ok bool) {
 		left = d.room.left
 		if n.repeats(d, now) {
 			chosen, why = n.at, isRepeated
+			n.at.excluded = "" // not this time
 		}
-		e.Chosen, e.Reason = chosen.worker.name, string(why)
+		e.Chosen, e.Reason = chosen.worker.name, string(why)+chosen.although(why)
 		for i, s := range loadbalance.Explain(d.lay(left, n)) {
 			standings[left[i]] = s
 		}
@@ -78,6 +79,18 @@ func (t *Table) Explain(ask Ask, now time.Time) (e Explanation, ok bool) {
 	}
 	slices.SortFunc(e.Candidates, func(a, b Candidate) int { return cmp.Compare(a.Worker, b.Worker) })
 	return e, true
+}
+
+// although says what would keep nodes from the chosen offer if it did not keep them from
+// all.
+func (o *offer) although(why reason) string {
+	switch {
+	case o.worker.drained:
+		return "; all are drained, so that is passed over"
+	case o.worker.record.suspect && why != isProbe:
+		return "; all that are left are suspect, so that is passed over"
+	}
+	return ""
 }
 
 // health says what keeps nodes from the offer.
@@ -115,13 +128,14 @@ func (w *worker) health() string {
 	return "ok"
 }
 
-// State is what is known of a worker.
+// State is what is known of a worker that is configured or was heard of.
 type State struct {
 	Worker, Location                 string
 	Weight                           uint32
 	Online, Silent, Suspect, Drained bool
-	// Reported and InFlight are as in Candidate.
-	Reported, InFlight int
+	// Reported and InFlight are as in Candidate, Connected are the nodes whose tunnel is
+	// there as far as it says so.
+	Reported, InFlight, Connected int
 	// Domains are those that it offers, sorted.
 	Domains []string
 	// Tells tells whether it reports which nodes are connected, without which none can be
@@ -140,13 +154,7 @@ func (t *Table) States() []State {
 		s := State{
 			Worker: w.name, Location: w.Location, Weight: w.Weight,
 			Online: w.online, Silent: w.silent, Suspect: w.record.suspect, Drained: w.drained,
-			Reported: w.reported(), InFlight: w.inFlight(), Tells: w.record.tells, Health: w.health(),
-		}
-		switch {
-		case !w.online:
-			s.Health = "offline"
-		case w.silent:
-			s.Health = "silent"
+			Reported: w.reported(), InFlight: w.inFlight(), Connected: w.connected(), Tells: w.record.tells, Health: w.health(),
 		}
 		for _, o := range w.offers {
 			if o.offered() {
@@ -154,7 +162,20 @@ func (t *Table) States() []State {
 			}
 		}
 		slices.Sort(s.Domains)
+		switch {
+		case !w.online:
+			s.Health = "offline"
+		case w.silent:
+			s.Health = "silent"
+		case len(s.Domains) == 0:
+			s.Health = "offers no domain: its agent's log says why"
+		}
 		states = append(states, s)
+	}
+	for _, name := range t.missing() {
+		w := t.configured(name)
+		_, drained := t.drained[name]
+		states = append(states, State{Worker: name, Location: w.Location, Weight: w.Weight, Drained: drained, Health: "never heard of"})
 	}
 	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.Worker, b.Worker) })
 	return states

@@ -1,7 +1,6 @@
 package steering
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 	"time"
@@ -21,9 +20,6 @@ type Move struct {
 }
 
 const (
-	// staysConnected is how long a node counts as connected after its worker last said so:
-	// workers repeat it every hour.
-	staysConnected = 70 * time.Minute
 	// Balanced is how far from its target a worker may be for the balance to be right, as
 	// a part of the target. It may be one peer in any case.
 	Balanced = 0.02
@@ -43,12 +39,8 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 		return Move{}, false
 	}
 	for _, o := range w.offers {
-		if !slices.ContainsFunc(o.domain.offering, func(other *offer) bool {
-			return other != o && !other.worker.drained && !other.worker.record.suspect
-		}) {
-			continue
-		}
-		if stayers := o.movable(now); len(stayers) > 0 {
+		stayers := slices.DeleteFunc(o.movable(now), func(n *node) bool { return !n.canLeave(o, now, t.settings.RetryWindow) })
+		if len(stayers) > 0 {
 			n := slices.MinFunc(stayers, goesBefore)
 			t.release(n, now)
 			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
@@ -57,40 +49,27 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 	return Move{}, false
 }
 
+// canLeave tells whether there is another worker for the node.
+func (n *node) canLeave(o *offer, now time.Time, window time.Duration) bool {
+	return slices.ContainsFunc(o.domain.offering, func(other *offer) bool {
+		return other != o && !other.worker.drained && !other.worker.record.suspect && !n.avoidsNow(other.worker, now, window)
+	})
+}
+
+// avoidsNow tells whether the node does not go to the worker.
+func (n *node) avoidsNow(w *worker, now time.Time, window time.Duration) bool {
+	return slices.ContainsFunc(n.avoids, func(a avoidance) bool { return a.worker == w && now.Sub(a.since) < window })
+}
+
 // release has a node told to leave. It is not to come back as one that had its tunnel here.
 func (t *Table) release(n *node, now time.Time) {
-	if n.inFlight && n.at == n.connected { // the worker does not count it yet
-		n.disconnect()
+	if n.inFlight && n.at == n.tunnel.offer { // the worker does not count it yet
+		n.tunnel.drop()
 	}
 	n.lost(now.Add(t.settings.Settle))
 	n.leave()
-	n.at, n.home, n.seen, n.expected = nil, nil, false, false
+	n.at, n.home, n.seen, n.left, n.expected = nil, nil, false, false, false
 	n.moved = now
-}
-
-// left notes that the node is no longer counted where it was told to leave.
-func (n *node) left() {
-	if n.leaving != nil {
-		delete(n.leaving.leaving, n)
-		n.leaving = nil
-	}
-}
-
-// movable returns the nodes that are connected, in no order.
-func (o *offer) movable(now time.Time) []*node {
-	nodes := make([]*node, 0, len(o.connected))
-	for n := range o.connected {
-		if now.Sub(n.connectedAt) < staysConnected {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
-}
-
-// goesBefore compares nodes by the order in which they should go: those that were never
-// moved first, and of those the ones that are there for the shortest time.
-func goesBefore(a, b *node) int {
-	return cmp.Or(a.moved.Compare(b.moved), b.sent.Compare(a.sent), bytes.Compare(a.key[:], b.key[:]))
 }
 
 // Imbalance returns the moves after which every worker is so close to its target, a part
@@ -113,26 +92,30 @@ func (t *Table) Imbalance(within float64, now time.Time) []Move {
 }
 
 // Rebalance makes the first move of the imbalance. left is how many there are after it. ok
-// is false when there is none.
+// is false when there is none, or, if some are left, when those that were moved are to be
+// seen first where they went.
 func (t *Table) Rebalance(within float64, now time.Time) (m Move, left int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.advance(now)
 	b := t.balance(within, now)
+	b.waits = true
 	first, ok := b.next()
-	if !ok {
-		return Move{}, 0, false
-	}
+	b.waits = false
 	for {
 		if _, more := b.next(); !more {
 			break
 		}
 		left++
 	}
+	if !ok {
+		return Move{}, left, false
+	}
 	t.release(first.node, now)
 	t.send(first.node, first.to, now)
 	first.node.stopWaiting()
 	first.node.expected = true
+	first.node.setOut(first.to.worker, now, t.settings.RetryWindow)
 	return Move{Domain: first.from.domain.name, Key: first.node.key, From: first.from.worker.name, To: first.to.worker.name}, left, true
 }
 
@@ -149,6 +132,8 @@ type balance struct {
 	// them takes most of the time.
 	taken   int
 	inOrder bool
+	// waits tells whether nobody is moved to workers where others are to be seen first.
+	waits bool
 }
 
 // domainBalance is the offers of a domain between which nodes can be moved.
@@ -214,7 +199,7 @@ func (d *domainBalance) next(b *balance) (step, bool) {
 			// of them is further off than it may be.
 			s, r := standings[from], standings[to]
 			outside := b.isBeyond(s.Diff, s.Target) || b.isBeyond(-r.Diff, r.Target)
-			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside {
+			if s.Diff-r.Diff <= 1 || r.Diff >= 0 || s.Diff <= 0 || !outside || b.waits && d.offers[to].worker.influx.full() {
 				continue
 			}
 			if n := b.take(d.offers[from], d.offers[to]); n != nil {
@@ -267,13 +252,12 @@ func (b *balance) take(from, to *offer) *node {
 }
 
 func (b *balance) canMove(n *node, from, to *offer) bool {
-	if n.location != "" && from.worker.Location == n.location && to.worker.Location != n.location {
+	here, there := from.worker.Location, to.worker.Location
+	switch {
+	case !n.located && here != "" && here != there: // it may have asked for where it is
+		return false
+	case n.location != "" && here == n.location && there != n.location:
 		return false
 	}
-	for _, a := range n.avoids {
-		if a.worker == to.worker && b.now.Sub(a.since) < b.window {
-			return false
-		}
-	}
-	return true
+	return !n.avoidsNow(to.worker, b.now, b.window)
 }

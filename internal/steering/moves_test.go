@@ -59,7 +59,7 @@ func TestEvictingEmptiesAWorker(t *testing.T) {
 func TestANodeThatCannotGoElsewhereIsNotEvicted(t *testing.T) {
 	for name, prepare := range map[string]func(*site){
 		"no other":    func(*site) {},
-		"one offline": func(s *site) { s.connected("gw2", 2, 100, 5); s.SetStatus("gw2", false) },
+		"one offline": func(s *site) { s.connected("gw2", 2, 100, 5); s.SetStatus("gw2", false, s.now) },
 		"one drained": func(s *site) { s.connected("gw2", 2, 100, 5); s.Drain("gw2", true) },
 		"one that serves another domain": func(s *site) {
 			s.bring("gw2", 2, map[string]int{"b": 5})
@@ -144,8 +144,23 @@ func TestRebalancingMovesAsManyAsPlanned(t *testing.T) {
 	s.connected("gw3", 3, 200, 0)
 	plan := len(s.Imbalance(steering.Balanced, s.now))
 	moved, count := map[string]string{}, map[string]int{"gw1": 40, "gw2": 40}
+	var late []steering.Move
+	arrive := func(m steering.Move) {
+		a, _ := s.Assign(steering.Ask{Domain: "a", Key: m.Key}, s.now)
+		if a.Worker != "gw3" {
+			t.Fatalf("the node asks and is sent to %s", a.Worker)
+		}
+		s.Seen("gw3", "a", []report.Handshake{{Key: m.Key}}, s.now)
+	}
 	for {
 		m, left, ok := s.Rebalance(steering.Balanced, s.now)
+		if !ok && left > 0 && len(late) > 0 {
+			for _, m := range late {
+				arrive(m)
+			}
+			late = nil
+			continue
+		}
 		if !ok {
 			break
 		}
@@ -164,15 +179,63 @@ func TestRebalancingMovesAsManyAsPlanned(t *testing.T) {
 			}
 		}
 		if len(moved)%3 == 0 { // some ask at once, some later
-			a, _ := s.Assign(steering.Ask{Domain: "a", Key: m.Key}, s.now)
-			if a.Worker != "gw3" {
-				t.Fatalf("the node asks and is sent to %s", a.Worker)
-			}
-			s.Seen("gw3", "a", []report.Handshake{{Key: m.Key}}, s.now)
+			arrive(m)
+		} else {
+			late = append(late, m)
 		}
 	}
 	if len(moved) != plan || plan != 26 {
 		t.Errorf("%d moved, %d planned", len(moved), plan)
+	}
+}
+
+func TestFewNodesAreMovedToAWorkerBeforeTheyAreSeenThere(t *testing.T) {
+	s := newSite(t, nil)
+	s.connected("gw1", 1, 0, 200)
+	s.connected("gw2", 2, 1000, 0)
+	s.seen("gw2", 5000)
+	s.report("gw2", "a", 1)
+	plan := len(s.Imbalance(steering.Balanced, s.now))
+	group := func(want int) (moved []steering.Move) {
+		t.Helper()
+		for {
+			m, left, ok := s.Rebalance(steering.Balanced, s.now)
+			if !ok {
+				if len(moved) != want || left != plan {
+					t.Fatalf("%d are moved and %d left, want %d and %d", len(moved), left, want, plan)
+				}
+				return moved
+			}
+			plan--
+			moved = append(moved, m)
+			s.gone("gw1", m)
+		}
+	}
+	ask := func(moved []steering.Move) {
+		for _, m := range moved {
+			s.Assign(steering.Ask{Domain: "a", Key: m.Key}, s.now)
+		}
+	}
+	seen := func(moved []steering.Move) {
+		for _, m := range moved {
+			s.Seen("gw2", "a", []report.Handshake{{Key: m.Key}}, s.now)
+		}
+	}
+	first := group(5)
+	ask(first)
+	group(0)
+	seen(first)
+	second := group(10)
+	ask(second)
+	seen(second[:4])
+	third := group(8) // of 14 places, for those that were seen, six are taken
+	ask(third)
+	s.later(time.Minute)
+	// Those that are sent back have left, and say nothing for gw2.
+	for _, m := range third {
+		if a, _ := s.Assign(steering.Ask{Domain: "a", Key: m.Key}, s.now); a.Worker != "gw1" {
+			t.Fatalf("a node that gw2 did not see is sent to %s", a.Worker)
+		}
 	}
 }
 
@@ -226,9 +289,7 @@ func TestNobodyIsMovedToWhereItCannotBe(t *testing.T) {
 	}
 
 	set := settings(nil)
-	set.Worker = func(name string) steering.Worker {
-		return steering.Worker{Weight: 1, Location: map[string]string{"gw3": "MUC", "gw4": "Vienna"}[name]}
-	}
+	set.Workers = map[string]steering.Worker{"gw3": {Weight: 1, Location: "MUC"}, "gw4": {Weight: 1, Location: "Vienna"}}
 	other := newSite(t, nil)
 	other.Configure(set)
 	other.bring("gw3", 3, map[string]int{"a": 50})
@@ -247,7 +308,7 @@ func TestNobodyIsMovedToWhereItCannotBe(t *testing.T) {
 func TestSuspectDrainedAndAbsentWorkersAreLeftAlone(t *testing.T) {
 	for name, prepare := range map[string]func(*site){
 		"drained": func(s *site) { s.Drain("gw2", true) },
-		"offline": func(s *site) { s.SetStatus("gw2", false) },
+		"offline": func(s *site) { s.SetStatus("gw2", false, s.now) },
 		"leaving": func(s *site) { s.report("gw2", "a", report.Leaving) },
 		"suspect": func(s *site) {
 			s.vain(500, 8)
@@ -275,13 +336,16 @@ func TestSuspectDrainedAndAbsentWorkersAreLeftAlone(t *testing.T) {
 func TestTheImbalanceIsEnoughAndNoMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights, count, total := map[string]uint32{}, map[string]int{}, 0
-		s := newSite(t, weights)
 		n := rapid.IntRange(2, 5).Draw(t, "workers")
 		for i := range n {
 			name := fmt.Sprintf("gw%d", i)
 			weights[name] = rapid.Uint32Range(1, 10).Draw(t, "weight")
 			count[name] = rapid.IntRange(0, 150).Draw(t, "peers")
 			total += count[name]
+		}
+		s := newSite(t, weights)
+		for i := range n {
+			name := fmt.Sprintf("gw%d", i)
 			s.connected(name, i, 1000*i, count[name])
 		}
 		moves := s.Imbalance(steering.Balanced, s.now)

@@ -9,8 +9,11 @@ import (
 
 // node is what is known of a node: where it was sent, and how that went.
 type node struct {
-	key      peer.Key
-	location string // that it last asked for
+	key peer.Key
+	// location is what it last asked for, located whether that is known: it is not before it
+	// has asked this table.
+	location string
+	located  bool
 
 	// at is where it was sent, or was found to be; nil: nowhere yet. sent is when.
 	at   *offer
@@ -32,17 +35,15 @@ type node struct {
 	// avoids are the workers that it could not use, the oldest first.
 	avoids []avoidance
 
-	// connected is where its tunnel is, as a worker said at connectedAt; nil: unknown.
-	connected   *offer
-	connectedAt time.Time
-	// leaving is where it has no tunnel any more, or was told to have none, and may still
-	// be counted; hasLeft tells whether the worker has said since that it is gone, so that its
-	// next count is without it, as one at countedUntil is in any case.
-	leaving      *offer
-	hasLeft      bool
-	countedUntil time.Time
-	// moved is when it was last told to leave.
-	moved time.Time
+	// claims are what workers say of it, tunnel the one of them that is true; nil: none is.
+	claims []*claim
+	tunnel *claim
+	// left tells that at's worker has said since that it is gone.
+	left bool
+	// moved is when it was last told to leave, movesTo where it was moved to and was not seen
+	// yet; nil: nowhere.
+	moved   time.Time
+	movesTo *worker
 }
 
 // avoidance is that a node does not go to a worker for a while.
@@ -81,17 +82,23 @@ func (t *Table) Assign(ask Ask, now time.Time) (a Assignment, ok bool) {
 	if d == nil || len(d.offering) == 0 {
 		return Assignment{}, false
 	}
-	n := t.nodes[ask.Key]
+	n := d.nodes[ask.Key]
 	if n == nil {
 		n = &node{key: ask.Key}
-		t.nodes[ask.Key] = n
+		d.nodes[ask.Key] = n
 	}
-	n.location = ask.Location
+	n.location, n.located = ask.Location, true
 	if !n.repeats(d, now) {
 		if n.hadNoLuck(d, now, t.settings.RetryWindow) && n.waits {
 			t.judge(n, false, now)
 		}
 		chosen, _ := t.choose(d, n, now)
+		switch {
+		case !n.expected: // it has asked before
+			n.arrive(nil)
+		case !chosen.worker.record.tells: // nobody will say that it was seen there
+			n.arrive(chosen.worker)
+		}
 		n.avoids = append(n.avoids[:0], t.avoided(d, n, now)...)
 		t.send(n, chosen, now)
 	}
@@ -127,16 +134,12 @@ func (t *Table) avoided(d *domain, n *node, now time.Time) []avoidance {
 	return list
 }
 
-// stale is how long a worker counts a node that has no tunnel to it any more, and how long
-// its next count may take: it is three minutes before a handshake is too old.
-const stale = 4 * time.Minute
-
 // send has the node counted at the offer. Where it had its tunnel it has none any more: it
 // would not ask.
 func (t *Table) send(n *node, o *offer, now time.Time) {
 	n.lost(now.Add(stale))
 	n.leave()
-	n.at, n.sent, n.seen, n.expected = o, now, false, false
+	n.at, n.sent, n.seen, n.left, n.expected = o, now, false, false, false
 	n.inFlight = true
 	o.inFlight[n] = struct{}{}
 	t.await(n)
@@ -150,88 +153,6 @@ func (n *node) leave() {
 	}
 	if n.waits {
 		n.stopWaiting()
-	}
-}
-
-// disconnect notes that the node has no tunnel any more where it had one.
-func (n *node) disconnect() {
-	if n.connected != nil {
-		delete(n.connected.connected, n)
-		n.connected = nil
-	}
-}
-
-// lost is disconnect for what its worker does not know yet: it counts the node until it
-// says that it is gone, or until then.
-func (n *node) lost(until time.Time) {
-	if o := n.connected; o != nil {
-		n.left()
-		n.disconnect()
-		n.leaving, n.hasLeft, n.countedUntil = o, false, until
-		o.leaving[n] = struct{}{}
-	}
-}
-
-// Seen records what a worker says of the handshakes of nodes in a domain.
-func (t *Table) Seen(name, domain string, handshakes []report.Handshake, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.advance(now)
-	o := t.offer(name, domain)
-	if o == nil {
-		return
-	}
-	o.worker.record.tells = true
-	for _, h := range handshakes {
-		n := t.nodes[h.Key]
-		switch {
-		case h.Gone && n != nil:
-			if n.connected == o {
-				n.disconnect()
-			}
-			n.hasLeft = n.hasLeft || n.leaving == o
-		case !h.Gone && n == nil:
-			n = &node{key: h.Key}
-			t.nodes[h.Key] = n
-			fallthrough
-		case !h.Gone:
-			t.connect(n, o, now)
-		}
-	}
-}
-
-// connect notes that the node has its tunnel at the offer.
-func (t *Table) connect(n *node, o *offer, now time.Time) {
-	if n.connected != o {
-		n.lost(now.Add(stale))
-	}
-	n.connected, n.connectedAt = o, now
-	o.connected[n] = struct{}{}
-	if n.leaving == o { // it is back before its worker has noticed, which counts it all the time
-		n.left()
-		if n.inFlight && n.at == o {
-			n.inFlight = false
-			delete(o.inFlight, n)
-		}
-	}
-	if n.at != o {
-		// Somebody else sent it here, or it uses what it was told before: then this may be
-		// the last that is heard of a tunnel that it gives up.
-		if n.at != nil && (n.seen || now.Sub(n.sent) < judgeAfter) {
-			return
-		}
-		n.leave()
-		n.at, n.sent, n.expected = o, now, false
-	}
-	n.seen, n.home = true, o
-	for i, a := range n.avoids {
-		if a.worker == o.worker {
-			n.avoids = append(n.avoids[:i], n.avoids[i+1:]...)
-			break
-		}
-	}
-	if n.waits {
-		t.judge(n, true, now)
 	}
 }
 
@@ -250,18 +171,16 @@ type Memory struct {
 func (t *Table) Remember(m Memory, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.nodes[m.Key] != nil || m.Worker == "" {
+	d := t.domains[m.Domain]
+	if d == nil || d.nodes[m.Key] != nil || m.Worker == "" {
 		return
 	}
 	o := t.offer(m.Worker, m.Domain)
-	if o == nil {
-		return
-	}
 	n := &node{key: m.Key, at: o, sent: m.Sent, seen: !m.Handshake.Before(m.Sent)}
 	if n.seen {
 		n.home = o
 	}
-	t.nodes[m.Key] = n
+	d.nodes[m.Key] = n
 	// What was last reported may be older than this.
 	if now.Sub(m.Sent) < t.settings.Settle {
 		n.inFlight = true
@@ -278,13 +197,27 @@ func (t *Table) forget(now time.Time) {
 		return
 	}
 	t.forgotAt = now
-	for key, n := range t.nodes {
-		if now.Sub(n.sent) < t.settings.Memory || now.Sub(n.connectedAt) < t.settings.Memory {
-			continue
+	for _, d := range t.domains {
+		for key, n := range d.nodes {
+			if now.Sub(n.heard()) >= t.settings.Memory {
+				n.leave()
+				n.arrive(nil)
+				for len(n.claims) > 0 {
+					n.claims[0].drop()
+				}
+				delete(d.nodes, key)
+			}
 		}
-		n.leave()
-		n.disconnect()
-		n.left()
-		delete(t.nodes, key)
 	}
+}
+
+// heard is when something was last heard of the node.
+func (n *node) heard() time.Time {
+	last := n.sent
+	for _, c := range n.claims {
+		if c.at.After(last) {
+			last = c.at
+		}
+	}
+	return last
 }

@@ -30,6 +30,9 @@ func (t *Table) Run(ctx context.Context, log *slog.Logger) error {
 func (t *Table) Look(now time.Time, log *slog.Logger) {
 	for _, w := range t.newWorkers() {
 		log.Info("worker is known now", "worker", w.Name, "weight", w.Weight)
+		if len(w.missing) > 0 {
+			log.Warn("worker is not listed under \"workers\": it has weight 1, and no location", "worker", w.Name, "listed_and_never_heard_of", w.missing)
+		}
 	}
 	for _, change := range t.Listen(now) {
 		if change.Silent {
@@ -71,6 +74,9 @@ func (t *Table) Suspicions(now time.Time) []Suspicion {
 type known struct {
 	Name   string
 	Weight uint32
+	// missing are the workers that are configured and were never heard of, if this one is
+	// not configured: one of them may be meant.
+	missing []string
 }
 
 // newWorkers returns the workers that were first heard of since the last call.
@@ -81,11 +87,27 @@ func (t *Table) newWorkers() []known {
 	for _, w := range t.workers {
 		if !w.announced {
 			w.announced = true
-			found = append(found, known{w.name, w.Weight})
+			k := known{Name: w.name, Weight: w.Weight}
+			if _, listed := t.settings.Workers[w.name]; !listed {
+				k.missing = t.missing()
+			}
+			found = append(found, k)
 		}
 	}
 	slices.SortFunc(found, func(a, b known) int { return cmp.Compare(a.Name, b.Name) })
 	return found
+}
+
+// missing are the workers that are configured and were never heard of, sorted.
+func (t *Table) missing() []string {
+	var names []string
+	for name := range t.settings.Workers {
+		if t.workers[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // service is whether any worker offers a domain.

@@ -15,7 +15,7 @@ import (
 
 func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := steering.New(settings(map[string]uint32{"gw1": 7}))
+		table := steering.New(settings(map[string]uint32{"gw1": 7, "gw2": 3}))
 		log := &logtest.Buffer{}
 		ctx, stop := context.WithCancel(t.Context())
 		stopped := make(chan error)
@@ -40,7 +40,7 @@ func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 		report := func() { table.SetPeers("gw1", "a", 0, time.Now()) }
 
 		expect("at first")
-		table.SetStatus("gw1", true)
+		table.SetStatus("gw1", true, time.Now())
 		table.SetData("gw1", "a", data(1))
 		report()
 		expect("with a worker", `level=INFO msg="worker is known now" worker=gw1 weight=7`, `level=INFO msg="domain has a worker" domain=a`)
@@ -51,7 +51,10 @@ func TestAnOperatorHearsOnceOfWhatChanges(t *testing.T) {
 			`level=WARN msg="domain has no worker: its nodes are told to ask again later" domain=a`)
 		report()
 		expect("with a report again", `level=INFO msg="worker reports again" worker=gw1`, `level=INFO msg="domain has a worker" domain=a`)
-		table.SetStatus("gw1", false)
+		table.SetStatus("gw9", true, time.Now())
+		expect("with one that is not listed", `level=INFO msg="worker is known now" worker=gw9 weight=1`,
+			`level=WARN msg="worker is not listed under \"workers\": it has weight 1, and no location" worker=gw9 listed_and_never_heard_of=[gw2]`)
+		table.SetStatus("gw1", false, time.Now())
 		expect("offline", `level=WARN msg="domain has no worker: its nodes are told to ask again later" domain=a`)
 
 		stop()

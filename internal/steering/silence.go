@@ -25,7 +25,7 @@ func (t *Table) Listen(now time.Time) []Hearing {
 			w.again = false
 			changes = append(changes, Hearing{Worker: w.name, Heard: w.heard})
 		}
-		silent := t.settings.SilentAfter > 0 && w.online && !w.heard.IsZero() && now.Sub(w.heard) >= t.settings.SilentAfter
+		silent := t.settings.SilentAfter > 0 && w.online && w.counts() && now.Sub(w.heard) >= t.settings.SilentAfter
 		if silent == w.silent {
 			continue
 		}
@@ -36,6 +36,11 @@ func (t *Table) Listen(now time.Time) []Hearing {
 	}
 	slices.SortFunc(changes, func(a, b Hearing) int { return cmp.Compare(a.Worker, b.Worker) })
 	return changes
+}
+
+// counts tells whether the worker reports counts of peers: only for domains that it offers.
+func (w *worker) counts() bool {
+	return slices.ContainsFunc(w.offers, func(o *offer) bool { return o.reported >= 0 })
 }
 
 // hear notes a report, with which a silent worker can be chosen again.

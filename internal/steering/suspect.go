@@ -189,6 +189,18 @@ func (r *record) failed() (failed, nodes int) {
 	return failed, nodes
 }
 
+// Trust ends the suspicion of a worker. It returns whether there was one.
+func (t *Table) Trust(name string) (changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := t.workers[name]
+	if w == nil || !w.record.suspect {
+		return false
+	}
+	w.record.suspect, w.record.outcomes = false, w.record.outcomes[:0]
+	return true
+}
+
 // probe returns the suspect offer to which a node should be sent to find out whether it
 // works again: the one that has waited longest. It is nil when it is too early, or when
 // all are suspect: then all nodes find out.

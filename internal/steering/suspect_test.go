@@ -195,8 +195,8 @@ func TestASuspectWorkerThatRestartsStaysSuspect(t *testing.T) {
 	s := holes(t)
 	s.vain(0, 8)
 	s.Suspicions(s.now)
-	s.SetStatus("gw2", false)
-	s.SetStatus("gw2", true)
+	s.SetStatus("gw2", false, s.now)
+	s.SetStatus("gw2", true, s.now)
 	s.Suspicions(s.now)
 	s.isSuspect("gw2")
 }
@@ -206,7 +206,7 @@ func TestWhatIsInFlightToAWorkerThatGoesOfflineSaysNothingOfIt(t *testing.T) {
 	for node := range 20 {
 		s.sends("a", node, "gw2")
 	}
-	s.SetStatus("gw2", false)
+	s.SetStatus("gw2", false, s.now)
 	s.later(time.Minute)
 	s.Suspicions(s.now)
 	s.isSuspect()
@@ -263,4 +263,18 @@ func TestProbesOfAWorkerThatDoesNotReportHandshakesAreJudgedByItsCount(t *testin
 		s.report("py1", "a", probe+1)
 	}
 	s.isSuspect()
+}
+
+func TestAnOperatorCanTrustAWorkerAgain(t *testing.T) {
+	s := holes(t)
+	s.vain(0, 8)
+	s.Suspicions(s.now)
+	if s.Trust("gw1") || s.Trust("gw9") || !s.Trust("gw2") || s.Trust("gw2") {
+		t.Error("Trust does not tell news from repetition")
+	}
+	s.isSuspect()
+	s.sends("a", 20, "gw2")
+	s.vain(21, 6)
+	s.Suspicions(s.now)
+	s.isSuspect() // what was before is forgotten
 }

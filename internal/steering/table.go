@@ -14,8 +14,8 @@ import (
 type Settings struct {
 	// Domains are those that are configured.
 	Domains []string
-	// Worker is what is configured for the worker of a name; nil: nothing.
-	Worker func(name string) Worker
+	// Workers are those that are configured, by name. Others have weight 1.
+	Workers map[string]Worker
 	// SilentAfter is the age of a worker's last report from which on it is not chosen.
 	// Zero: any age will do.
 	SilentAfter time.Duration
@@ -47,7 +47,6 @@ type Table struct {
 	workers  map[string]*worker
 	// domains has an entry for every configured domain and no other.
 	domains map[string]*domain
-	nodes   map[peer.Key]*node
 	// workerKeys counts the offers that have a key as the worker's own.
 	workerKeys map[peer.Key]int
 	// drained are the workers that get no new nodes; it can name workers that are not
@@ -77,6 +76,7 @@ type worker struct {
 	again  bool
 	offers []*offer
 	record record
+	influx influx
 }
 
 // offer is what one worker reported for one domain.
@@ -89,11 +89,12 @@ type offer struct {
 	// reported is the last count of connected peers: report.Leaving, too, before the
 	// first one.
 	reported int
-	// inFlight are the nodes that were sent here and that reported cannot contain yet,
-	// leaving those that it may contain although they have no tunnel here any more.
-	inFlight, leaving map[*node]struct{}
-	// connected are the nodes whose tunnel is here, as far as the worker says so.
-	connected map[*node]struct{}
+	// inFlight are the nodes that were sent here and that reported cannot contain yet.
+	inFlight map[*node]struct{}
+	// claims are what the worker says of nodes, and ghosts how many of them are not true:
+	// reported contains those all the same.
+	claims map[*node]*claim
+	ghosts int
 	// excluded is why the last choice left it out, for Explain.
 	excluded exclusion
 }
@@ -102,6 +103,8 @@ type offer struct {
 type domain struct {
 	name   string
 	offers []*offer
+	// nodes are what is known of its nodes: one that has tunnels in two domains is two.
+	nodes map[peer.Key]*node
 	// served tells whether any worker offered it when that was last logged.
 	served bool
 	// offering are the offers that nodes can be sent to now.
@@ -115,7 +118,6 @@ func New(settings Settings) *Table {
 	t := &Table{
 		workers:    make(map[string]*worker),
 		domains:    make(map[string]*domain, len(settings.Domains)),
-		nodes:      make(map[peer.Key]*node),
 		workerKeys: make(map[peer.Key]int),
 		drained:    make(map[string]struct{}),
 	}
@@ -128,17 +130,14 @@ func New(settings Settings) *Table {
 func (t *Table) Configure(settings Settings) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if settings.Worker == nil {
-		settings.Worker = func(string) Worker { return Worker{Weight: 1} }
-	}
 	t.settings = settings
 	for _, name := range settings.Domains {
 		if t.domains[name] == nil {
-			t.domains[name] = &domain{name: name}
+			t.domains[name] = &domain{name: name, nodes: make(map[peer.Key]*node)}
 		}
 	}
 	for name, w := range t.workers {
-		w.Worker = settings.Worker(name)
+		w.Worker = t.configured(name)
 	}
 }
 
@@ -151,7 +150,7 @@ func (t *Table) Knows(domain string) bool {
 
 // SetStatus records that the worker is online or offline. It returns whether that
 // is news.
-func (t *Table) SetStatus(name string, online bool) (changed bool) {
+func (t *Table) SetStatus(name string, online bool, now time.Time) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.worker(name)
@@ -161,7 +160,7 @@ func (t *Table) SetStatus(name string, online bool) (changed bool) {
 	w.online = online
 	for _, o := range w.offers {
 		if !online {
-			o.lose()
+			t.lose(o, now)
 		}
 		o.domain.refresh()
 	}
@@ -169,22 +168,6 @@ func (t *Table) SetStatus(name string, online bool) (changed bool) {
 		w.record.lose()
 	}
 	return true
-}
-
-// lose forgets what is not known any more of a worker that went offline.
-func (o *offer) lose() {
-	for n := range o.inFlight {
-		n.inFlight = false
-	}
-	for n := range o.leaving {
-		n.leaving = nil
-	}
-	for n := range o.connected {
-		n.connected = nil
-	}
-	clear(o.inFlight)
-	clear(o.leaving)
-	clear(o.connected)
 }
 
 // SetData records how nodes reach the worker in the domain. A domain that is not
@@ -225,11 +208,14 @@ func (t *Table) SetPeers(name, domain string, peers int, now time.Time) {
 		if t.contains(n, now) {
 			n.inFlight = false
 			delete(o.inFlight, n)
+			if n.expected { // it did not come
+				n.arrive(nil)
+			}
 		}
 	}
-	for n := range o.leaving {
-		if n.hasLeft || !now.Before(n.countedUntil) {
-			n.left()
+	for _, c := range o.claims {
+		if c.ghost && (c.hasLeft || !now.Before(c.until)) {
+			c.drop()
 		}
 	}
 	o.reported = peers
@@ -270,6 +256,17 @@ func (t *Table) Unserved() []string {
 	return unserved
 }
 
+// Offering returns the configured domains, and how many workers nodes can be sent to in each.
+func (t *Table) Offering() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	offering := make(map[string]int, len(t.domains))
+	for name, d := range t.domains {
+		offering[name] = len(d.offering)
+	}
+	return offering
+}
+
 // Drain takes the worker out of the choice, as long as others are there, or back in. It
 // may be one that is not known yet. It returns whether that is news.
 func (t *Table) Drain(name string, drained bool) (changed bool) {
@@ -287,11 +284,19 @@ func (t *Table) Drain(name string, drained bool) (changed bool) {
 	return before != drained
 }
 
+// configured is what is configured for a worker.
+func (t *Table) configured(name string) Worker {
+	if w, listed := t.settings.Workers[name]; listed {
+		return w
+	}
+	return Worker{Weight: 1}
+}
+
 // worker returns the worker of this name, which may be new.
 func (t *Table) worker(name string) *worker {
 	w := t.workers[name]
 	if w == nil {
-		w = &worker{name: name, Worker: t.settings.Worker(name), record: newRecord()}
+		w = &worker{name: name, Worker: t.configured(name), record: newRecord()}
 		_, w.drained = t.drained[name]
 		t.workers[name] = w
 	}
@@ -311,7 +316,7 @@ func (t *Table) offer(name, domain string) *offer {
 	}
 	o := &offer{
 		worker: w, domain: d, reported: report.Leaving,
-		inFlight: make(map[*node]struct{}), leaving: make(map[*node]struct{}), connected: make(map[*node]struct{}),
+		inFlight: make(map[*node]struct{}), claims: make(map[*node]*claim),
 	}
 	w.offers = append(w.offers, o)
 	d.offers = append(d.offers, o)
@@ -342,7 +347,16 @@ func (w *worker) reported() int {
 func (w *worker) inFlight() int {
 	total := 0
 	for _, o := range w.offers {
-		total += len(o.inFlight) - min(len(o.leaving), max(o.reported, 0))
+		total += len(o.inFlight) - min(o.ghosts, max(o.reported, 0))
+	}
+	return total
+}
+
+// connected is how many nodes have their tunnel to the worker, as far as it says so.
+func (w *worker) connected() int {
+	total := 0
+	for _, o := range w.offers {
+		total += len(o.claims) - o.ghosts
 	}
 	return total
 }
@@ -350,7 +364,7 @@ func (w *worker) inFlight() int {
 // peers is what the worker carries without the node, which may be nil.
 func (w *worker) peers(without *node) uint32 {
 	total := w.reported() + w.inFlight()
-	if n := without; n != nil && (n.inFlight && n.at.worker == w || n.connected != nil && n.connected.worker == w) {
+	if n := without; n != nil && (n.inFlight && n.at.worker == w || n.tunnel != nil && n.tunnel.offer.worker == w) {
 		total--
 	}
 	return uint32(min(max(total, 0), math.MaxUint32))

@@ -37,14 +37,12 @@ type site struct {
 // settings are those of these tests: two domains, workers of the given weights (1 if
 // none).
 func settings(weights map[string]uint32) steering.Settings {
+	workers := make(map[string]steering.Worker)
+	for name, weight := range weights {
+		workers[name] = steering.Worker{Weight: weight}
+	}
 	return steering.Settings{
-		Domains: []string{"a", "b"},
-		Worker: func(name string) steering.Worker {
-			if weight, named := weights[name]; named {
-				return steering.Worker{Weight: weight}
-			}
-			return steering.Worker{Weight: 1}
-		},
+		Domains: []string{"a", "b"}, Workers: workers,
 		SilentAfter: 3 * time.Minute, Settle: 15 * time.Second, RetryWindow: 10 * time.Minute,
 		StickyTolerance: 0.1, Memory: 24 * time.Hour,
 	}
@@ -59,7 +57,7 @@ func (s *site) later(d time.Duration) { s.now = s.now.Add(d) }
 
 // bring makes a worker offer domains with the given counts of peers.
 func (s *site) bring(worker string, n int, peers map[string]int) {
-	s.SetStatus(worker, true)
+	s.SetStatus(worker, true, s.now)
 	for domain, count := range peers {
 		s.SetData(worker, domain, data(n))
 		s.report(worker, domain, count)
@@ -110,7 +108,7 @@ func (s *site) candidate(worker string, node int) steering.Candidate {
 
 func TestAWorkerOffersADomainWhenItIsOnlineAndSentDataAndPeers(t *testing.T) {
 	all := map[string]func(*site){
-		"status": func(t *site) { t.SetStatus("gw1", true) },
+		"status": func(t *site) { t.SetStatus("gw1", true, t.now) },
 		"data":   func(t *site) { t.SetData("gw1", "a", data(1)) },
 		"peers":  func(t *site) { t.report("gw1", "a", 0) },
 	}
@@ -152,13 +150,13 @@ func TestAnOfflineWorkerIsNotChosenAndComesBackWithItsReports(t *testing.T) {
 	s := newSite(t, nil)
 	s.bring("gw1", 1, map[string]int{"a": 0})
 	s.bring("gw2", 2, map[string]int{"a": 100})
-	if !s.SetStatus("gw1", false) || s.SetStatus("gw1", false) {
+	if !s.SetStatus("gw1", false, s.now) || s.SetStatus("gw1", false, s.now) {
 		t.Error("SetStatus does not tell news from repetition")
 	}
 	if got := s.send("a", 1); got != "gw2" {
 		t.Errorf("sent to %s, want gw2", got)
 	}
-	s.SetStatus("gw1", true)
+	s.SetStatus("gw1", true, s.now)
 	if got := s.send("a", 2); got != "gw1" {
 		t.Errorf("sent to %s, want gw1", got)
 	}
@@ -273,8 +271,8 @@ func TestAssignmentsOfAWorkerThatWentOfflineAreDropped(t *testing.T) {
 	for node := range 5 {
 		s.send("a", node)
 	}
-	s.SetStatus("gw1", false)
-	s.SetStatus("gw1", true)
+	s.SetStatus("gw1", false, s.now)
+	s.SetStatus("gw1", true, s.now)
 	s.bring("gw2", 2, map[string]int{"a": 1})
 	if got := s.send("a", 9); got != "gw1" {
 		t.Errorf("sent to %s, want gw1, which has no peer", got)
@@ -311,9 +309,37 @@ func TestAWorkerThatDoesNotReportIsNotChosenUntilItDoes(t *testing.T) {
 func TestAWorkerThatIsOfflineIsNotSilent(t *testing.T) {
 	s := newSite(t, nil)
 	s.bring("gw1", 1, map[string]int{"a": 0})
-	s.SetStatus("gw1", false)
+	s.SetStatus("gw1", false, s.now)
 	if got := s.Listen(s.now.Add(time.Hour)); len(got) != 0 {
 		t.Errorf("%v, want nothing", got)
+	}
+}
+
+// Its agent waits for an interface: there is nothing to count.
+func TestAWorkerThatOffersNothingIsNotSilent(t *testing.T) {
+	s := newSite(t, nil)
+	s.bring("gw1", 1, map[string]int{"a": report.Leaving})
+	if got := s.Listen(s.now.Add(time.Hour)); len(got) != 0 {
+		t.Errorf("%v, want nothing", got)
+	}
+	if got := s.States()[0].Health; got != "offers no domain: its agent's log says why" {
+		t.Errorf("its health is %q", got)
+	}
+}
+
+func TestWorkersThatAreOnlyConfiguredAreKnown(t *testing.T) {
+	s := newSite(t, map[string]uint32{"gw1": 7, "gw2": 0})
+	s.bring("gw1", 1, map[string]int{"a": 3})
+	s.Drain("gw2", true)
+	want := []steering.State{
+		{Worker: "gw1", Weight: 7, Online: true, Reported: 3, Domains: []string{"a"}, Health: "ok"},
+		{Worker: "gw2", Drained: true, Health: "never heard of"},
+	}
+	if diff := cmp.Diff(want, s.States()); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]int{"a": 1, "b": 0}, s.Offering()); diff != "" {
+		t.Errorf("offering (-want +got):\n%s", diff)
 	}
 }
 
@@ -352,7 +378,7 @@ func TestTheOrderOfReportsDoesNotMatter(t *testing.T) {
 		for n := range rapid.IntRange(1, 5).Draw(t, "workers") {
 			name, count := fmt.Sprintf("gw%d", n), rapid.IntRange(-1, 5).Draw(t, "peers")
 			reports = append(reports,
-				func(t *site) { t.SetStatus(name, true) },
+				func(t *site) { t.SetStatus(name, true, t.now) },
 				func(t *site) { t.SetData(name, "a", data(n)) },
 				func(t *site) { t.report(name, "a", count) })
 		}
@@ -385,7 +411,7 @@ func TestConcurrentUse(t *testing.T) {
 				s.Assign(steering.Ask{Domain: "a", Key: nodeKey(n*1000 + i)}, s.now)
 				s.IsWorkerKey(workerKey(n))
 				s.Unserved()
-				s.SetStatus(name, i%2 == 0 || n == 1)
+				s.SetStatus(name, i%2 == 0 || n == 1, s.now)
 			}
 		})
 	}

@@ -28,8 +28,11 @@ type Table interface {
 	Explain(ask steering.Ask, now time.Time) (e steering.Explanation, ok bool)
 	// Imbalance returns the moves that the balance demands.
 	Imbalance(within float64, now time.Time) []steering.Move
-	// States returns what is known of the workers.
+	// States returns what is known of the workers, heard of or only configured.
 	States() []steering.State
+	// Offering returns the configured domains, and how many workers nodes can be sent to in
+	// each.
+	Offering() map[string]int
 }
 
 // Levers are what an operator can do.
@@ -37,6 +40,7 @@ type Levers interface {
 	Drain(worker string, evict int, force bool) (note string, err error)
 	Undrain(worker string) (changed bool, note string, err error)
 	Drains() map[string]levers.Drain
+	Trust(worker string) (changed bool, err error)
 	StartRebalance(perMinute int) (levers.Job, error)
 	StopRebalance() (j levers.Job, ok bool)
 	Rebalancing() (j levers.Job, ok bool)
@@ -75,6 +79,7 @@ func routes(a *api, metrics http.Handler) http.Handler {
 	mux.Handle("GET /workers", look(a.workers))
 	mux.Handle("PUT /workers/{worker}/drain", change(a.drain))
 	mux.Handle("DELETE /workers/{worker}/drain", change(a.undrain))
+	mux.Handle("PUT /workers/{worker}/trust", change(a.trust))
 	mux.Handle("GET /rebalance", look(a.rebalancing))
 	mux.Handle("POST /rebalance", change(a.rebalance))
 	mux.Handle("DELETE /rebalance", change(a.stopRebalance))
@@ -120,10 +125,17 @@ func mayChange(r *http.Request) error {
 		return nil
 	}
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !remote.Addr().Unmap().IsLoopback() {
+	if err != nil || !remote.Addr().Unmap().IsLoopback() && !isSame(remote, r.Context().Value(http.LocalAddrContextKey)) {
 		return &refusal{http.StatusForbidden, "only the server's own machine may change anything here: run the command there"}
 	}
 	return nil
+}
+
+// isSame tells whether a connection comes from the address that it goes to: a machine
+// reaches an address of its own from that address.
+func isSame(remote netip.AddrPort, local any) bool {
+	tcp, ok := local.(*net.TCPAddr)
+	return ok && tcp.AddrPort().Addr().Unmap() == remote.Addr().Unmap()
 }
 
 func answer(w http.ResponseWriter, value any, err error) {

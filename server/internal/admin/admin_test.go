@@ -49,12 +49,10 @@ func start(t *testing.T, listen string) *operator {
 	now := time.Now()
 	table := steering.New(steering.Settings{
 		Domains: []string{"ff_a", "ff_b"}, Settle: 15 * time.Second, RetryWindow: 10 * time.Minute, Memory: time.Hour,
-		Worker: func(name string) steering.Worker {
-			return steering.Worker{Weight: 1, Location: map[string]string{"gw2": "Vienna"}[name]}
-		},
+		Workers: map[string]steering.Worker{"gw2": {Weight: 1, Location: "Vienna"}},
 	})
 	for i, name := range []string{"gw1", "gw2"} {
-		table.SetStatus(name, true)
+		table.SetStatus(name, true, now)
 		table.SetData(name, "ff_a", report.Data{ExternalAddress: name, Port: 1, PublicKey: peer.Key{9, byte(i)}, LinkAddress: netip.MustParseAddr("fe80::1")})
 		table.SetPeers(name, "ff_a", []int{10, 2}[i], now)
 	}
@@ -169,7 +167,7 @@ func TestADrainIsSeenAndUndone(t *testing.T) {
 			}
 			want := []admin.Worker{
 				{Worker: "gw 3?", Drained: true, Health: "never heard of", Domains: []string{}},
-				{Worker: "gw1", Weight: 1, Online: true, Drained: true, Reported: 10, Domains: []string{"ff_a"}, Tells: true, Health: "drained", Evict: 30},
+				{Worker: "gw1", Weight: 1, Online: true, Drained: true, Reported: 10, Connected: 10, Domains: []string{"ff_a"}, Tells: true, Health: "drained", Evict: 30},
 				{Worker: "gw2", Location: "Vienna", Weight: 1, Online: true, Reported: 2, Domains: []string{"ff_a"}, Health: "ok"},
 			}
 			if diff := cmp.Diff(want, workers); diff != "" {

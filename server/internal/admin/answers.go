@@ -19,6 +19,8 @@ type Explanation struct {
 	Candidates []Candidate `json:"candidates"`
 	Chosen     string      `json:"chosen"`
 	Reason     string      `json:"reason"`
+	// Note is what else an operator should know.
+	Note string `json:"note"`
 }
 
 // Candidate is a worker that has ever reported anything for the domain.
@@ -49,6 +51,9 @@ func (a *api) explain(r *http.Request) (any, error) {
 		return nil, &refusal{http.StatusNotFound, fmt.Sprintf("domain %q is not configured", ask.Domain)}
 	}
 	explanation := Explanation{Domain: ask.Domain, Candidates: []Candidate{}, Chosen: e.Chosen, Reason: e.Reason}
+	if ask.Location != "" && !slices.ContainsFunc(e.Candidates, func(c steering.Candidate) bool { return c.Location == ask.Location }) {
+		explanation.Note = fmt.Sprintf("no worker of the domain is at %q: it is as if nothing was preferred", ask.Location)
+	}
 	for _, c := range e.Candidates {
 		candidate := Candidate{
 			Worker: c.Worker, Location: c.Location, Weight: c.Weight, Reported: c.Reported, InFlight: c.InFlight,
@@ -64,18 +69,20 @@ func (a *api) explain(r *http.Request) (any, error) {
 
 // Worker is what is known of a worker, see steering.State.
 type Worker struct {
-	Worker   string   `json:"worker"`
-	Location string   `json:"location"`
-	Weight   uint32   `json:"weight"`
-	Online   bool     `json:"online"`
-	Silent   bool     `json:"silent"`
-	Suspect  bool     `json:"suspect"`
-	Drained  bool     `json:"drained"`
-	Reported int      `json:"reported"`
-	InFlight int      `json:"in_flight"`
-	Domains  []string `json:"domains"`
-	Tells    bool     `json:"tells_connected_nodes"`
-	Health   string   `json:"health"`
+	Worker   string `json:"worker"`
+	Location string `json:"location"`
+	Weight   uint32 `json:"weight"`
+	Online   bool   `json:"online"`
+	Silent   bool   `json:"silent"`
+	Suspect  bool   `json:"suspect"`
+	Drained  bool   `json:"drained"`
+	Reported int    `json:"reported"`
+	InFlight int    `json:"in_flight"`
+	// Connected are the nodes that it says are connected.
+	Connected int      `json:"connected"`
+	Domains   []string `json:"domains"`
+	Tells     bool     `json:"tells_connected_nodes"`
+	Health    string   `json:"health"`
 	// Evict is how many nodes a minute are taken away from it, Evicted how many were, and
 	// Stuck whether there was none that could go.
 	Evict   int  `json:"evict_per_minute"`
@@ -83,8 +90,11 @@ type Worker struct {
 	Stuck   bool `json:"evict_stuck"`
 }
 
-// Empty tells whether no node has its tunnel there, or was sent there just now.
-func (w Worker) Empty() bool { return w.Reported == 0 && w.InFlight <= 0 }
+// Empty tells whether no node has its tunnel there, or was sent there just now. Of a worker
+// that is offline nobody knows.
+func (w Worker) Empty() bool {
+	return w.Online && w.Reported == 0 && w.Connected == 0 && w.InFlight <= 0
+}
 
 func (a *api) workers(*http.Request) (any, error) {
 	all := []Worker{}
@@ -106,7 +116,7 @@ func workerOf(s steering.State, d levers.Drain) Worker {
 	return Worker{
 		Worker: s.Worker, Location: s.Location, Weight: s.Weight,
 		Online: s.Online, Silent: s.Silent, Suspect: s.Suspect, Drained: s.Drained,
-		Reported: s.Reported, InFlight: s.InFlight, Domains: append([]string{}, s.Domains...), Tells: s.Tells, Health: s.Health,
+		Reported: s.Reported, InFlight: s.InFlight, Connected: s.Connected, Domains: append([]string{}, s.Domains...), Tells: s.Tells, Health: s.Health,
 		Evict: d.Evict, Evicted: d.Evicted, Stuck: d.Stuck,
 	}
 }
@@ -131,6 +141,11 @@ func (a *api) drain(r *http.Request) (any, error) {
 func (a *api) undrain(r *http.Request) (any, error) {
 	changed, note, err := a.levers.Undrain(r.PathValue("worker"))
 	return Done{Changed: changed, Note: note}, err
+}
+
+func (a *api) trust(r *http.Request) (any, error) {
+	changed, err := a.levers.Trust(r.PathValue("worker"))
+	return Done{Changed: changed}, err
 }
 
 // numberOf is a number in the request's query.
@@ -161,6 +176,7 @@ type Job struct {
 	Running   bool   `json:"running"`
 	Moved     int    `json:"moved"`
 	Left      int    `json:"left"`
+	Waits     bool   `json:"waits"`
 	Result    string `json:"result"`
 	Failed    bool   `json:"failed"`
 }

@@ -82,6 +82,12 @@ func (c *Client) Undrain(ctx context.Context, worker string) (d Done, err error)
 	return d, err
 }
 
+// Trust ends the suspicion of a worker.
+func (c *Client) Trust(ctx context.Context, worker string) (d Done, err error) {
+	err = c.do(ctx, http.MethodPut, "/workers/"+url.PathEscape(worker)+"/trust", nil, &d)
+	return d, err
+}
+
 func drainPath(worker string) string { return "/workers/" + url.PathEscape(worker) + "/drain" }
 
 // Rebalancing asks for the rebalancing that is under way, and for what there is to be moved.

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,8 +21,8 @@ type nobody struct{}
 func (nobody) PublishEvict(string, string, []peer.Key) error { return nil }
 
 func TestOnlyProgramsOnTheMachineChangeAnything(t *testing.T) {
-	table := steering.New(steering.Settings{})
-	l := levers.New(levers.Settings{Workers: []string{"gw1"}}, table, nobody{}, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	table := steering.New(steering.Settings{Workers: map[string]steering.Worker{"gw1": {}}})
+	l := levers.New(levers.Settings{}, table, nobody{}, nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	handler := routes(&api{table: table, levers: l}, http.NotFoundHandler())
 	for name, tt := range map[string]struct {
 		remote, origin string
@@ -30,6 +32,7 @@ func TestOnlyProgramsOnTheMachineChangeAnything(t *testing.T) {
 		"a program on the machine":    {"127.0.0.1:40000", "", 200, ""},
 		"the same over IPv6":          {"[::1]:40000", "", 200, ""},
 		"the same, mapped":            {"[::ffff:127.0.0.1]:40000", "", 200, ""},
+		"at an address of its own":    {"192.0.2.7:40000", "", 200, ""},
 		"another machine":             {"192.0.2.1:40000", "", 403, "only the server's own machine"},
 		"another machine over IPv6":   {"[fe80::1%eth0]:40000", "", 403, "only the server's own machine"},
 		"a browser on the machine":    {"127.0.0.1:40000", "https://example.org", 403, "a browser may not"},
@@ -43,6 +46,8 @@ func TestOnlyProgramsOnTheMachineChangeAnything(t *testing.T) {
 				httptest.NewRequest("POST", "/rebalance", nil),
 				httptest.NewRequest("DELETE", "/rebalance", nil),
 			} {
+				request = request.WithContext(context.WithValue(request.Context(), http.LocalAddrContextKey,
+					&net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 5001}))
 				request.RemoteAddr = tt.remote
 				if tt.origin != "" {
 					request.Header.Set("Origin", tt.origin)

@@ -24,7 +24,7 @@ type Table interface {
 	// Knows tells whether a domain is configured.
 	Knows(domain string) bool
 	// SetStatus returns whether the status is news.
-	SetStatus(worker string, online bool) (changed bool)
+	SetStatus(worker string, online bool, now time.Time) (changed bool)
 	SetData(worker, domain string, data report.Data)
 	// SetPeers takes the time of the report.
 	SetPeers(worker, domain string, peers int, now time.Time)

@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"time"
+
 	"wgsteer/internal/report"
 	"wgsteer/topics"
 )
@@ -43,7 +45,7 @@ func (b *Bus) end(s *session) {
 
 // setStatus records a worker's status, and logs it if it is news. Bus.reports is held.
 func (b *Bus) setStatus(worker string, online bool, why string) (changed bool) {
-	if changed = b.table.SetStatus(worker, online); changed {
+	if changed = b.table.SetStatus(worker, online, time.Now()); changed {
 		event := "worker offline"
 		if online {
 			event = "worker online"

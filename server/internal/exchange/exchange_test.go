@@ -96,7 +96,7 @@ func start(t *testing.T, config exchange.Config) *server {
 	table := steering.New(steering.Settings{Domains: []string{"ff_a", "ff_b"}})
 	table.SetData("gw04", "ff_a", workerWith(t, "gw04.ext.ffmuc.net"))
 	table.SetPeers("gw04", "ff_a", 0, time.Now())
-	table.SetStatus("gw04", true)
+	table.SetStatus("gw04", true, time.Now())
 
 	s := &server{table: table, published: &published{}, keys: &fakeKeys{}, registry: prometheus.NewPedanticRegistry()}
 	s.client.Timeout = 10 * time.Second
@@ -381,10 +381,8 @@ func TestANodeIsSentWhereItWantsToBe(t *testing.T) {
 	far := workerWith(t, "gw05.ext.ffmuc.net")
 	s.table.SetData("gw05", "ff_a", far)
 	s.table.SetPeers("gw05", "ff_a", 50, time.Now())
-	s.table.SetStatus("gw05", true)
-	s.table.Configure(steering.Settings{Domains: []string{"ff_a", "ff_b"}, Worker: func(name string) steering.Worker {
-		return steering.Worker{Weight: 1, Location: map[string]string{"gw05": "Vienna"}[name]}
-	}})
+	s.table.SetStatus("gw05", true, time.Now())
+	s.table.Configure(steering.Settings{Domains: []string{"ff_a", "ff_b"}, Workers: map[string]steering.Worker{"gw05": {Weight: 1, Location: "Vienna"}}})
 	long := strings.Repeat("x", 65)
 	for i, tt := range []struct{ path, location, want string }{
 		{v2, `"Vienna"`, "gw05.ext"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"wgsteer/internal/peer"
@@ -108,6 +109,8 @@ func (s *Store) DiskRestored(now time.Time) error {
 const (
 	// flushInterval is how long what can wait waits to be written.
 	flushInterval = time.Second
+	// flushAtOnce is how many keys are written at once: an exchange waits for them.
+	flushAtOnce = 500
 	// expireInterval is the time between two looks for keys that are no longer alive.
 	expireInterval = time.Minute
 )
@@ -146,6 +149,15 @@ func (s *Store) flush() {
 	if len(rows) == 0 {
 		return
 	}
+	for some := range slices.Chunk(rows, flushAtOnce) {
+		if !s.flushSome(some) {
+			return
+		}
+	}
+}
+
+// flushSome writes rows at once, and tells whether that went well.
+func (s *Store) flushSome(rows []row) bool {
 	err := s.disk.Write(func(tx *sql.Tx) error {
 		for _, r := range rows {
 			if err := r.save(tx); err != nil {
@@ -155,7 +167,7 @@ func (s *Store) flush() {
 		return nil
 	})
 	if err != nil {
-		return
+		return false
 	}
 	s.saved(rows...)
 	s.mu.Lock()
@@ -166,6 +178,7 @@ func (s *Store) flush() {
 			delete(s.unsaved, row.id)
 		}
 	}
+	return true
 }
 
 // expire forgets the keys that are no longer alive.

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"wgsteer/internal/steering"
 	"wgsteer/topics"
 )
 
@@ -59,7 +61,46 @@ func (l *Levers) Drain(worker string, evict int, force bool) (note string, err e
 	l.mu.Unlock()
 	l.log.Info("worker is drained", "worker", worker, "evicted_per_minute", evict)
 	l.signal()
-	return l.save(), nil
+	return join(l.leftAlone(worker), l.save()), nil
+}
+
+// leftAlone says which domains of a drained worker no other one offers that is not drained.
+func (l *Levers) leftAlone(worker string) (note string) {
+	states := l.table.States()
+	var alone []string
+	for _, s := range states {
+		if s.Worker != worker {
+			continue
+		}
+		for _, domain := range s.Domains {
+			if !slices.ContainsFunc(states, func(other steering.State) bool {
+				return !other.Drained && slices.Contains(other.Domains, domain)
+			}) {
+				alone = append(alone, domain)
+			}
+		}
+	}
+	if alone == nil {
+		return ""
+	}
+	return fmt.Sprintf("no other worker is left for %s: nodes are sent to it as before", list(alone))
+}
+
+// join joins notes.
+func join(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")
+}
+
+// Trust ends the suspicion of a worker. changed tells whether there was one.
+func (l *Levers) Trust(worker string) (changed bool, err error) {
+	if err := l.known(worker); err != nil {
+		return false, err
+	}
+	if !l.table.Trust(worker) {
+		return false, nil
+	}
+	l.log.Info("worker is no longer suspect: an operator trusts it", "worker", worker)
+	return true, nil
 }
 
 // Undrain takes the worker back into the choice. changed tells whether it was drained.
@@ -90,14 +131,10 @@ func (l *Levers) Drains() map[string]Drain {
 
 // known returns an error that names the workers that are, unless this one is.
 func (l *Levers) known(worker string) error {
-	l.mu.Lock()
-	names := slices.Clone(l.settings.Workers)
-	l.mu.Unlock()
+	var names []string
 	for _, s := range l.table.States() {
 		names = append(names, s.Worker)
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
 	if slices.Contains(names, worker) {
 		return nil
 	}

@@ -24,10 +24,13 @@ type Table interface {
 	Evict(worker string, now time.Time) (m steering.Move, ok bool)
 	// Imbalance returns the moves after which all workers are so close to their targets.
 	Imbalance(within float64, now time.Time) []steering.Move
-	// Rebalance makes the first of them, and tells how many are left.
+	// Rebalance makes the first of them, and tells how many are left. If some are and it has
+	// made none, it is to be tried again later.
 	Rebalance(within float64, now time.Time) (m steering.Move, left int, ok bool)
-	// States returns what is known of the workers.
+	// States returns what is known of the workers, heard of or only configured.
 	States() []steering.State
+	// Trust ends the suspicion of a worker.
+	Trust(worker string) (changed bool)
 }
 
 // Bus is how workers are told.
@@ -46,9 +49,6 @@ type Memory interface {
 
 // Settings are what an operator decides. All of them can be changed later.
 type Settings struct {
-	// Workers are the names of workers that are configured, whether they were heard of or
-	// not.
-	Workers []string
 	// AutoRebalance is how many nodes a minute are moved when the balance has been wrong
 	// for long. 0: none.
 	AutoRebalance int

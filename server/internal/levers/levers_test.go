@@ -47,7 +47,7 @@ func newMesh(t testing.TB, workers ...string) *mesh {
 		Domains: []string{"a"}, Settle: 15 * time.Second, RetryWindow: 10 * time.Minute, StickyTolerance: 0.1, Memory: 24 * time.Hour,
 	})
 	for _, w := range workers {
-		m.SetStatus(w, true)
+		m.SetStatus(w, true, time.Now())
 		m.SetData(w, "a", report.Data{ExternalAddress: w, Port: 1, PublicKey: peer.Key{9, w[len(w)-1]}, LinkAddress: netip.MustParseAddr("fe80::1")})
 		m.SetPeers(w, "a", 0, time.Now())
 		m.Seen(w, "a", nil, time.Now())
@@ -285,9 +285,9 @@ func TestAnUndrainEndsEvictionsAndLetsNodesIn(t *testing.T) {
 
 func TestDrainsSurviveARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t, "gw1", "gw2")
+		m := newMesh(t, "gw1", "gw2", "gw3")
 		kept := &memory{}
-		o := run(t, m, levers.Settings{Workers: []string{"gw3"}}, kept)
+		o := run(t, m, levers.Settings{}, kept)
 		for worker, evict := range map[string]int{"gw1": 60, "gw3": 0} {
 			if _, err := o.Drain(worker, evict, false); err != nil {
 				t.Fatal(err)
@@ -348,10 +348,52 @@ func TestADiskThatFailsKeepsNobodyFromTheLevers(t *testing.T) {
 	})
 }
 
+func TestWhoDrainsTheLastWorkerIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "gw1", "gw2")
+		o := run(t, m, levers.Settings{}, nil)
+		defer o.stop()
+		const memory = "this will not survive a restart of the server: server.state_dir is not set"
+		for _, tt := range []struct{ worker, want string }{
+			{"gw1", memory},
+			{"gw2", "no other worker is left for a: nodes are sent to it as before; " + memory},
+		} {
+			note, err := o.Drain(tt.worker, 0, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, "note on "+tt.worker, tt.want, note)
+		}
+	})
+}
+
+func TestATrustedWorkerIsNoLongerSuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, "gw1", "gw2")
+		m.connect("gw1", 0, 50)
+		m.SetPeers("gw2", "a", 0, time.Now())
+		o := run(t, m, levers.Settings{}, nil)
+		defer o.stop()
+		for n := range 8 { // which gw2 does not see
+			m.Assign(steering.Ask{Domain: "a", Key: node(100 + n)}, time.Now())
+		}
+		wait(time.Minute)
+		m.Suspicions(time.Now())
+		for i, want := range []bool{true, false} {
+			if changed, err := o.Trust("gw2"); changed != want || err != nil {
+				t.Errorf("time %d: changed %v, error %v", i+1, changed, err)
+			}
+		}
+		if _, err := o.Trust("gw3"); !errors.Is(err, levers.ErrUnknownWorker) {
+			t.Errorf("of a worker that is not known: error %v", err)
+		}
+	})
+}
+
 func TestATypingErrorDrainsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMesh(t, "gw1")
-		o := run(t, m, levers.Settings{Workers: []string{"gw2"}}, &memory{})
+		m := newMesh(t, "gw1", "gw2")
+		o := run(t, m, levers.Settings{}, &memory{})
 		defer o.stop()
 		for what, err := range map[string]error{
 			"drain":   second(o.Drain("gw3", 0, false)),
@@ -383,7 +425,7 @@ func TestARebalancingGivesEveryWorkerItsShareEvenly(t *testing.T) {
 		m.connect("gw1", 0, 20)
 		o := run(t, m, levers.Settings{}, nil)
 		defer o.stop()
-		j, err := o.StartRebalance(30)
+		j, err := o.StartRebalance(12)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,12 +434,12 @@ func TestARebalancingGivesEveryWorkerItsShareEvenly(t *testing.T) {
 			t.Errorf("%d moves are to be made, want about ten", moves)
 		}
 		wait(5 * time.Second)
-		if _, err := o.StartRebalance(30); !errors.Is(err, levers.ErrRunning) || !strings.Contains(err.Error(), "moved: 3") {
+		if _, err := o.StartRebalance(12); !errors.Is(err, levers.ErrRunning) || !strings.Contains(err.Error(), "moved: 2") {
 			t.Errorf("a second one: error %v", err)
 		}
 		wait(time.Minute)
 		expect(t, "nodes", map[string]int{"gw1": 20 - moves, "gw2": moves}, m.count())
-		expect(t, "times between moves", map[time.Duration]int{2 * time.Second: moves - 1}, m.paces())
+		expect(t, "times between moves", map[time.Duration]int{5 * time.Second: moves - 1}, m.paces())
 		j, _ = o.Rebalancing()
 		if j.Running || j.Failed || j.Moved != moves || j.Left != 0 {
 			t.Errorf("at the end: %+v", j)
@@ -432,7 +474,7 @@ func TestARebalancingStops(t *testing.T) {
 		want string
 	}{
 		"when it is told to":         {func(_ *mesh, o *operator) { o.StopRebalance() }, "stopped by an operator"},
-		"when a worker goes offline": {func(m *mesh, _ *operator) { m.SetStatus("gw2", false) }, "stopped: worker gw2 went offline"},
+		"when a worker goes offline": {func(m *mesh, _ *operator) { m.SetStatus("gw2", false, time.Now()) }, "stopped: worker gw2 went offline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,8 @@ type job struct {
 	// ended is when it did; zero: it goes on.
 	ended       time.Time
 	moved, left int
+	// waits tells whether nodes are to be seen first where they were moved.
+	waits bool
 	// result is how it ended, and failed whether that is not as it should.
 	result string
 	failed bool
@@ -31,8 +33,10 @@ type Job struct {
 	// Auto tells whether it began by itself.
 	Auto    bool
 	Running bool
-	// Moved is how many nodes were moved, Left how many are to be as things stand.
+	// Moved is how many nodes were moved, Left how many are to be as things stand. Waits
+	// tells whether some of those that were moved are to be seen first where they went.
 	Moved, Left int
+	Waits       bool
 	// Result is how it ended, and Failed whether that is not as it should.
 	Result string
 	Failed bool
@@ -85,7 +89,7 @@ func (l *Levers) running() bool { return l.job != nil && l.job.ended.IsZero() }
 func (j *job) describe() Job {
 	return Job{
 		PerMinute: j.perMinute, Auto: j.auto, Running: j.ended.IsZero(),
-		Moved: j.moved, Left: j.left, Result: j.result, Failed: j.failed,
+		Moved: j.moved, Left: j.left, Waits: j.waits, Result: j.result, Failed: j.failed,
 	}
 }
 
@@ -119,9 +123,12 @@ func (l *Levers) move(j *job, now time.Time) time.Time {
 		return j.next
 	}
 	m, left, ok := l.table.Rebalance(j.within, now)
-	j.left = left
-	if !ok {
-		l.end(j, now, "every worker has its share, as far as nodes can be moved", false)
+	j.left, j.waits = left, !ok && left > 0
+	switch {
+	case j.waits:
+		return j.next
+	case !ok:
+		l.end(j, now, l.balanced(), false)
 		return now.Add(lookInterval)
 	}
 	j.moved++
@@ -129,6 +136,21 @@ func (l *Levers) move(j *job, now time.Time) time.Time {
 	l.tell(m)
 	l.log.Debug("node is moved", "from", m.From, "to", m.To, "domain", m.Domain, "key", m.Key)
 	return j.next
+}
+
+// balanced says what it means that there is nothing to move.
+func (l *Levers) balanced() string {
+	result := "every worker has its share, as far as nodes can be moved"
+	var suspects []string
+	for _, s := range l.table.States() {
+		if s.Suspect {
+			suspects = append(suspects, s.Worker)
+		}
+	}
+	if suspects != nil {
+		result += "; suspect workers were passed over: " + list(suspects)
+	}
+	return result
 }
 
 // gone returns the first of the workers that is not online any more, or "".
