@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,11 +158,37 @@ func TestLinksToFilesLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^):]+)\)`)
 	for name, page := range pages(t) {
 		for _, target := range link.FindAllStringSubmatch(page, -1) {
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(name), target[1])); err != nil {
+			file, heading, inside := strings.Cut(target[1], "#")
+			path := filepath.Join(root, name)
+			if file != "" {
+				path = filepath.Join(root, filepath.Dir(name), file)
+			}
+			text, err := os.ReadFile(path)
+			if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && !inside {
+				continue
+			}
+			if err != nil {
 				t.Errorf("%s links to %s: %v", name, target[1], err)
+			} else if inside && !slices.Contains(headings(string(text)), heading) {
+				t.Errorf("%s links to %s, but there is no such heading", name, target[1])
 			}
 		}
 	}
+}
+
+var (
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// headings are the headings of a page, as links name them.
+func headings(page string) []string {
+	var found []string
+	for _, h := range heading.FindAllStringSubmatch(page, -1) {
+		anchor := notInAnchor.ReplaceAllString(strings.ToLower(h[1]), "")
+		found = append(found, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return found
 }
 
 func TestFlagsExist(t *testing.T) {
@@ -183,17 +210,17 @@ func TestTheWorkedExample(t *testing.T) {
 		{Name: "gw04", Weight: 30, Peers: 40}, {Name: "gw05", Weight: 30, Peers: 40},
 		{Name: "gw06", Weight: 20, Peers: 40}, {Name: "gw07", Weight: 20, Peers: 40},
 	}
-	readme := pages(t)["README.md"]
+	page := pages(t)["docs/steering.md"]
 	for _, s := range loadbalance.Explain(candidates) {
 		row := fmt.Sprintf("| %s | %d | %d | %g | %+g |", s.Name, s.Weight, s.Peers, s.Target, s.Diff)
-		if !strings.Contains(readme, strings.ReplaceAll(row, "-", "−")) {
-			t.Errorf("the README's example has no row %s", row)
+		if !strings.Contains(page, strings.ReplaceAll(row, "-", "−")) {
+			t.Errorf("the example in docs/steering.md has no row %s", row)
 		}
 	}
 	for _, want := range []string{"gw04", "gw05"} {
 		i := loadbalance.Index(candidates)
 		if candidates[i].Name != want {
-			t.Errorf("the next node goes to %s, the README says %s", candidates[i].Name, want)
+			t.Errorf("the next node goes to %s, docs/steering.md says %s", candidates[i].Name, want)
 		}
 		candidates[i].Peers++
 	}

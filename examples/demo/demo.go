@@ -146,7 +146,7 @@ func (d *demo) makeNodes(ctx context.Context) error {
 }
 
 func (d *demo) startServer(ctx context.Context) error {
-	path, err := writeConfig(d.central, d.central)
+	path, err := install(d.programs.server, d.central, d.central)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (d *demo) startServer(ctx context.Context) error {
 // startAgents starts them before the server is known to listen, as at boot.
 func (d *demo) startAgents(ctx context.Context) error {
 	for _, g := range d.gateways {
-		path, err := writeConfig(g.Host, d.central)
+		path, err := install(d.programs.agent, g.Host, d.central)
 		if err != nil {
 			return err
 		}

@@ -43,11 +43,23 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the output does not say %q:\n%s", want, out.String())
 		}
 	}
+	for _, command := range []string{"wgsteer-server workers", "wgsteer-server explain demo_city"} {
+		if want := "wgsteer-demo exec central -- " + command; !strings.Contains(out.String(), want) {
+			t.Errorf("the output does not say %q:\n%s", want, out.String())
+		}
+		cmd, err := commandOn(t.Context(), l.Name(), centralName, strings.Fields(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(answer), "\ngw3 ") {
+			t.Errorf("%s: %v\n%s", command, err, answer)
+		}
+	}
 }
 
 func TestConfigIsOneForBothSides(t *testing.T) {
 	host, central := netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.1")
-	file, err := configOf(host, central)
+	file, err := configOf(host, central, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (c execCmd) Run(ctx context.Context) error {
 		return errors.New("exec: no command is given")
 	}
 	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
-	cmd, err := lab.Command(ctx, labName, c.Host, args[0], args[1:]...)
+	cmd, err := commandOn(ctx, labName, c.Host, args)
 	if err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}

@@ -112,12 +112,16 @@ func (d *demo) printTour(self string) {
 		{gw, "bridge fdb show dev " + domain.VXLAN, "where its VXLAN sends broadcasts"},
 		{gw, "ip -6 route show dev " + domain.WireGuard, "its routes to nodes"},
 		{first.Name(), "ping " + d.innerOf(first), "from a node to its gateway, through the tunnel"},
+		{centralName, "wgsteer-server workers", "what the server knows of the gateways"},
+		{centralName, "wgsteer-server explain " + domain.Name, "where the next node would be sent, and why"},
 		{centralName, "bash", "a shell on the central host"},
 	} {
 		fmt.Fprintf(table, "  %s exec %s -- %s\t# %s\n", self, tip.host, tip.command, tip.about)
 	}
 	fmt.Fprintf(table, "  %s clean\t# remove it all\n", self)
 	table.Flush()
+	fmt.Fprint(d.out, "\nUnlike routers, these nodes ask once and do not look after their tunnels: one that is taken\n"+
+		"away from its gateway (drain --evict, rebalance) stays without a tunnel.\n")
 	fmt.Fprintf(d.out, "\nHosts: %s, %s, %s to %s. Their configs and logs are in %s.\n",
 		centralName, strings.Join(gateways(), ", "), first.Name(), last.Name(), filepath.Join(d.lab.Folder(), "hosts"))
 }

@@ -105,6 +105,9 @@ func (h *Host) Name() string { return h.name }
 // it. It holds the logs of its programs, and whatever a caller puts there.
 func (h *Host) Folder() string { return hostFolder(h.lab, h.name) }
 
+// HostFolder is Host.Folder for a lab of another process, which may have been kept.
+func HostFolder(lab, host string) string { return hostFolder(lab, host) }
+
 // Addr returns the host's IPv4 address in the underlay.
 func (h *Host) Addr() netip.Addr {
 	b := underlay4.Addr().As4()
