@@ -53,7 +53,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	before, after, _ := strings.Cut(good, "  password: SECRET")
 	unknownKey := write(before + "  passwort: SECRET" + after)
-	unknownKeyError := fmt.Sprintf(": %s:%d:3: unknown key \"passwort\"\n", unknownKey, 1+strings.Count(before, "\n"))
+	unknownKeyError := fmt.Sprintf(": %s:%d:3: unknown key \"passwort\": take it out; --example-config prints all that there are\n", unknownKey, 1+strings.Count(before, "\n"))
 	notYAML := write("domains: [ffmuc_welt\n")
 	for name, program := range map[string]string{"wgsteer-server": p.server, "wgsteer-agent": p.agent} {
 		for _, tt := range []struct {
