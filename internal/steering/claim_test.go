@@ -131,20 +131,19 @@ func TestANodeThatMayHaveAskedForItsLocationStaysThere(t *testing.T) {
 	}
 }
 
-func TestNobodyIsEvictedWhoCannotBeElsewhere(t *testing.T) {
+func TestWhoCouldNotBeElsewhereIsEvictedLast(t *testing.T) {
 	s := newSite(t, nil)
 	s.bring("gw1", 1, map[string]int{"a": 50})
 	s.bring("gw2", 2, map[string]int{"a": 0})
+	s.seen("gw1", 2)
 	s.sends("a", 1, "gw2")
 	s.later(time.Minute)
 	s.sends("a", 1, "gw1") // had no luck with gw2
 	s.seen("gw1", 1)
 	s.Drain("gw1", true)
-	if m, ok := s.Evict("gw1", s.now); ok {
-		t.Errorf("evicted %+v", m)
-	}
-	s.later(10 * time.Minute)
-	if _, ok := s.Evict("gw1", s.now); !ok {
-		t.Error("it is not evicted when it may try gw2 again")
+	for _, want := range []int{2, 1} {
+		if m, ok := s.Evict("gw1", s.now); !ok || m.Key != nodeKey(want) {
+			t.Errorf("evicted %+v, want node %d", m, want)
+		}
 	}
 }

@@ -28,8 +28,8 @@ const (
 	Even = 0.005
 )
 
-// Evict takes a node away from a worker, for which there is another in its domain. ok is
-// false when there is none.
+// Evict takes a node away from a worker, for which there is another in its domain: one last
+// that avoids all others. ok is false when there is none.
 func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,21 +39,32 @@ func (t *Table) Evict(name string, now time.Time) (m Move, ok bool) {
 		return Move{}, false
 	}
 	for _, o := range w.offers {
-		stayers := slices.DeleteFunc(o.movable(now), func(n *node) bool { return !n.canLeave(o, now, t.settings.RetryWindow) })
-		if len(stayers) > 0 {
-			n := slices.MinFunc(stayers, goesBefore)
-			t.release(n, now)
-			return Move{Domain: o.domain.name, Key: n.key, From: name}, true
+		others := o.others()
+		stayers := o.movable(now)
+		if len(others) == 0 || len(stayers) == 0 {
+			continue
 		}
+		hard := func(n *node) int { // to be elsewhere
+			if slices.ContainsFunc(others, func(w *worker) bool { return !n.avoidsNow(w, now, t.settings.RetryWindow) }) {
+				return 0
+			}
+			return 1
+		}
+		n := slices.MinFunc(stayers, func(a, b *node) int { return cmp.Or(cmp.Compare(hard(a), hard(b)), goesBefore(a, b)) })
+		t.release(n, now)
+		return Move{Domain: o.domain.name, Key: n.key, From: name}, true
 	}
 	return Move{}, false
 }
 
-// canLeave tells whether there is another worker for the node.
-func (n *node) canLeave(o *offer, now time.Time, window time.Duration) bool {
-	return slices.ContainsFunc(o.domain.offering, func(other *offer) bool {
-		return other != o && !other.worker.drained && !other.worker.record.suspect && !n.avoidsNow(other.worker, now, window)
-	})
+// others are the workers to which the offer's nodes can go.
+func (o *offer) others() (workers []*worker) {
+	for _, other := range o.domain.offering {
+		if other != o && !other.worker.drained && !other.worker.record.suspect {
+			workers = append(workers, other.worker)
+		}
+	}
+	return workers
 }
 
 // avoidsNow tells whether the node does not go to the worker.
