@@ -201,7 +201,7 @@ func wait(b *testing.B, token mqtt.Token) {
 
 func connect(b *testing.B, address, id string) mqtt.Client {
 	b.Helper()
-	client := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetClientID(id))
+	client := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetClientID(id).SetAutoReconnect(false))
 	wait(b, client.Connect())
 	b.Cleanup(func() { client.Disconnect(0) })
 	return client
