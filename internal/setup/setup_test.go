@@ -15,7 +15,7 @@ import (
 var basics = []string{"cat", "dirname", "id", "mktemp", "rm", "sed", "sh", "sort", "tr", "uname"}
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 && os.Getenv("CI") == "" { // where it is to fail
 		t.Skip("this test is about what root is told")
 	}
 	tests := []struct {
