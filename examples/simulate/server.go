@@ -36,22 +36,14 @@ type ours struct {
 	log      *slog.Logger
 	// auto is auto_rebalance.
 	auto bool
-	// imbalanced is since when there are moves to make, zero when there are none, and
-	// moving whether they are being made. Package levers has the same rule in the server,
-	// with goroutines and a real clock.
-	imbalanced time.Time
-	moving     bool
+	// patience is how long there may be no balance, moving whether nodes are being moved for
+	// it.
+	patience steering.Patience
+	moving   bool
 }
 
-const (
-	// imbalanceFor is how long an imbalance lasts before auto_rebalance does something
-	// about it.
-	imbalanceFor = 10 * time.Minute
-	// imbalanceLook is the time between two looks for an imbalance.
-	imbalanceLook = 10 * time.Second
-	// moveInterval is the time between two moves: 60 a minute.
-	moveInterval = time.Second
-)
+// moveInterval is the time between two moves: 60 a minute.
+const moveInterval = time.Second
 
 func newOurs(weights map[string]uint32, auto bool, log *slog.Logger) *ours {
 	s := &ours{auto: auto, log: log, settings: steering.Settings{
@@ -109,7 +101,7 @@ func (s *ours) tick(now time.Time) []steering.Move {
 	return s.rebalance(now)
 }
 
-// rebalance follows the rule of auto_rebalance.
+// rebalance is what the server does with auto_rebalance.
 func (s *ours) rebalance(now time.Time) []steering.Move {
 	switch {
 	case s.moving && now.Sub(epoch)%moveInterval == 0:
@@ -120,21 +112,17 @@ func (s *ours) rebalance(now time.Time) []steering.Move {
 		if left == 0 {
 			s.stopMoving()
 		}
-	case !s.moving && now.Sub(epoch)%imbalanceLook == 0:
-		switch {
-		case len(s.table.Imbalance(steering.Balanced, now)) == 0:
-			s.imbalanced = time.Time{}
-		case s.imbalanced.IsZero():
-			s.imbalanced = now
-		default:
-			s.moving = now.Sub(s.imbalanced) >= imbalanceFor
-		}
+	case !s.moving:
+		s.moving = s.patience.Ends(s.table.Imbalance, now)
 	}
 	return nil
 }
 
 // stopMoving ends the moves, as the server also does when a worker goes offline.
-func (s *ours) stopMoving() { s.moving, s.imbalanced = false, time.Time{} }
+func (s *ours) stopMoving() {
+	s.moving = false
+	s.patience.Renew()
+}
 
 // plain is the weighting without a memory: a worker's peers are its last count and the
 // nodes that were sent there since, and the next count takes the place of both.

@@ -78,9 +78,8 @@ type Levers struct {
 	restored bool
 	// job is the rebalancing that is under way or was the last.
 	job *job
-	// unbalanced is since when there is no balance; zero: there is. lookedAt is when that
-	// was last looked at.
-	unbalanced, lookedAt time.Time
+	// patience is how long there may be no balance before one begins by itself.
+	patience steering.Patience
 }
 
 // New returns the levers, with the drains that are in the memory, which is nil for none.

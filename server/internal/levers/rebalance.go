@@ -109,7 +109,7 @@ func (l *Levers) begin(perMinute int, auto bool, now time.Time) {
 
 func (l *Levers) end(j *job, now time.Time, result string, failed bool) {
 	j.ended, j.result, j.failed = now, result, failed
-	l.unbalanced = time.Time{}
+	l.patience.Renew()
 	l.log.Info("rebalancing ended", "result", result, "moved", j.moved, "left", j.left, "took", now.Sub(j.began).Round(time.Second), "auto", j.auto)
 }
 
@@ -167,30 +167,13 @@ func (l *Levers) gone(online []string) string {
 	return ""
 }
 
-const (
-	// balanceInterval is the time between two looks at the balance.
-	balanceInterval = 10 * time.Second
-	// unbalancedFor is how long there must be no balance before nodes are moved for it: what
-	// new nodes bring right needs no moves.
-	unbalancedFor = 10 * time.Minute
-)
-
 // lookAtBalance begins a rebalancing by itself, when that is set and it is time.
 func (l *Levers) lookAtBalance(now time.Time) {
 	if l.settings.AutoRebalance == 0 || l.running() {
-		l.unbalanced = time.Time{}
+		l.patience.Renew()
 		return
 	}
-	if now.Sub(l.lookedAt) < balanceInterval {
-		return
-	}
-	l.lookedAt = now
-	switch moves := l.table.Imbalance(steering.Balanced, now); {
-	case len(moves) == 0:
-		l.unbalanced = time.Time{}
-	case l.unbalanced.IsZero():
-		l.unbalanced = now
-	case now.Sub(l.unbalanced) >= unbalancedFor:
+	if l.patience.Ends(l.table.Imbalance, now) {
 		l.begin(l.settings.AutoRebalance, true, now)
 	}
 }
